@@ -1,0 +1,40 @@
+//! What an agent's process may ask of the node that runs it.
+//!
+//! The agent module defines the question; the node answers it (`primitives` implements [`Host`]),
+//! so that nothing in here knows what a file search or a transfer is.
+
+use serde_json::value::RawValue;
+use std::fmt;
+
+/// Why a `ctx` call failed, as the agent sees it: `CtxError.code`, its text and `CtxError.detail`.
+#[derive(Debug, Clone)]
+pub struct CallError {
+    /// One lower-case word of the protocol's vocabulary (`forbidden`, `timeout`, `bad_payload` …).
+    pub code: &'static str,
+    /// One clear sentence that names what was wrong, and with what.
+    pub message: String,
+    /// What there is to hand back all the same (the partial output of a command cut at its
+    /// timeout, the destination's answer), as JSON.
+    pub detail: Option<Box<RawValue>>,
+}
+
+impl CallError {
+    /// An error without a detail.
+    pub fn new(code: &'static str, message: impl Into<String>) -> Self {
+        CallError { code, message: message.into(), detail: None }
+    }
+
+    /// The same error with something to hand back.
+    pub fn with_detail(mut self, detail: Box<RawValue>) -> Self {
+        self.detail = Some(detail);
+        self
+    }
+}
+
+impl fmt::Display for CallError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.code, self.message)
+    }
+}
+
+impl std::error::Error for CallError {}

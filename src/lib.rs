@@ -1,0 +1,3 @@
+//! The execution node for mobile agents, as a library: `main` only parses, runs and exits.
+
+pub mod agent;

@@ -1,0 +1,3 @@
+//! The command `agentcontainer`.
+
+fn main() {}
