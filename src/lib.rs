@@ -1,3 +1,16 @@
 //! The execution node for mobile agents, as a library: `main` only parses, runs and exits.
 
 pub mod agent;
+pub mod base64;
+pub mod boot;
+pub mod clock;
+pub mod log;
+pub mod node;
+pub mod primitives;
+pub mod server;
+pub mod supervise;
+pub mod sync;
+mod sys;
+#[cfg(test)]
+mod testing;
+pub mod wire;

@@ -1,3 +1,15 @@
 //! The command `agentcontainer`.
 
-fn main() {}
+use agentcontainer::{agent::launcher, supervise};
+
+fn main() {
+    let mut arguments = std::env::args_os();
+    let first = arguments.nth(1);
+    // First of all: under these names the process is a part of a node, not a command.
+    if first.as_deref().is_some_and(|first| first == supervise::ARGUMENT) {
+        supervise::main();
+    }
+    if first.as_deref().is_some_and(|first| first == launcher::COMMAND) {
+        std::process::exit(launcher::main(arguments));
+    }
+}

@@ -5,6 +5,39 @@
 
 use serde_json::value::RawValue;
 use std::fmt;
+use std::time::Instant;
+
+/// One `ctx` call. It speaks for the process it came from, whatever its arguments say.
+pub struct HostCall {
+    /// The method's name.
+    pub name: String,
+    /// Its arguments, a JSON object.
+    pub args: Box<RawValue>,
+    /// The agent's memory at the moment of the call, with `clone`, `move` and `return_to_stage`.
+    pub memory: Option<Box<RawValue>>,
+    /// Whether a hook is running; a thread that the agent left behind calls without one.
+    pub in_hook: bool,
+    /// When the hook that called must be over.
+    pub deadline: Instant,
+}
+
+/// The node, as one agent's process sees it.
+pub trait Host: Send + Sync {
+    /// Whether a call of this name is over in microseconds and may run on the bridge's own thread.
+    fn is_quick(&self, name: &str) -> bool;
+
+    /// Carries out a call. Several may run at once.
+    ///
+    /// # Errors
+    /// What the agent sees as a `CtxError`.
+    fn call(&self, call: HostCall) -> Result<Box<RawValue>, CallError>;
+
+    /// A line that the agent printed, escaped and bounded.
+    fn printed(&self, line: &str);
+
+    /// The process ended; `how` in words. Called once, last.
+    fn ended(&self, how: &str);
+}
 
 /// Why a `ctx` call failed, as the agent sees it: `CtxError.code`, its text and `CtxError.detail`.
 #[derive(Debug, Clone)]

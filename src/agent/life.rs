@@ -1,0 +1,220 @@
+//! One generation of one agent: its source, its memory, its queue, and a process when it needs one.
+
+use super::host::Host;
+use super::process::{Done, HookError, Process};
+use super::turn::{NoTurn, Queue};
+use super::{Manifest, Pool};
+use crate::sync::{lock, Crew};
+use serde_json::json;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+/// What does not change while a generation lives.
+pub struct Spec {
+    /// Its Python source.
+    pub source: Arc<str>,
+    /// What the scanner read from the source.
+    pub manifest: Manifest,
+    /// The node's name, as the agent sees it.
+    pub container_name: String,
+    /// The agent's own directory.
+    pub state_dir: Option<PathBuf>,
+    /// The hops behind it, a JSON list.
+    pub trace: String,
+}
+
+/// One generation of one agent.
+pub struct Life {
+    /// What it was made from.
+    pub spec: Spec,
+    pool: Arc<Pool>,
+    crew: Crew,
+    queue: Queue,
+    memory: Mutex<Option<Arc<str>>>,
+    process: Mutex<Option<Arc<Process>>>,
+    used: Mutex<Instant>,
+}
+
+/// The right to run a hook; given back when it is dropped.
+pub struct Turn {
+    life: Arc<Life>,
+}
+
+impl Drop for Turn {
+    fn drop(&mut self) {
+        *lock(&self.life.used) = Instant::now();
+        if self.life.queue.leave() {
+            // It was retired while this hook ran: the hook was its process's last.
+            self.life.end_process("this generation is over");
+        }
+    }
+}
+
+impl Turn {
+    /// Makes sure that the agent has a process that has loaded it.
+    ///
+    /// # Errors
+    /// The source is refused or does not load, or no process could be had.
+    pub fn load(
+        &self,
+        deadline: Instant,
+        host: &dyn Fn() -> Arc<dyn Host>,
+    ) -> Result<Arc<Process>, HookError> {
+        let life = &self.life;
+        if let Some(process) = lock(&life.process).clone().filter(|process| !process.is_over()) {
+            return Ok(process);
+        }
+        let parked = life.pool.take().map_err(|error| HookError::NoProcess(error.to_string()))?;
+        let facts = life.facts();
+        let (process, memory) =
+            Process::load(parked, &facts, deadline, &life.pool.settings, host(), &life.crew)?;
+        if let Some(memory) = memory {
+            life.set_memory(Some(memory.get().into()));
+        }
+        *lock(&life.process) = Some(Arc::clone(&process));
+        Ok(process)
+    }
+
+    /// Runs a hook, starting a process first if there is none, and keeps the memory that it left.
+    ///
+    /// # Errors
+    /// As [`Turn::load`], and when the process ends in the middle or the deadline passes.
+    pub fn run(
+        &self,
+        hook: &str,
+        payload: &str,
+        deadline: Instant,
+        host: &dyn Fn() -> Arc<dyn Host>,
+    ) -> Result<Done, HookError> {
+        let done = self.load(deadline, host)?.hook(hook, payload, deadline)?;
+        if let Some(memory) = &done.memory {
+            self.life.set_memory(Some(memory.get().into()));
+        }
+        Ok(done)
+    }
+}
+
+impl Life {
+    /// A generation without a process yet.
+    pub fn new(spec: Spec, memory: Option<Arc<str>>, pool: Arc<Pool>, crew: Crew) -> Arc<Self> {
+        let queue = Queue::new(pool.settings.inbox_length);
+        Arc::new(Life {
+            spec,
+            pool,
+            crew,
+            queue,
+            memory: Mutex::new(memory),
+            process: Mutex::new(None),
+            used: Mutex::new(Instant::now()),
+        })
+    }
+
+    /// Waits for this generation's turn, first come, first served.
+    ///
+    /// # Errors
+    /// Too many wait, the deadline passed, or the generation is over.
+    pub fn enter(self: &Arc<Self>, deadline: Instant) -> Result<Turn, NoTurn> {
+        self.queue.enter(deadline)?;
+        Ok(Turn { life: Arc::clone(self) })
+    }
+
+    /// Marks this generation as departing: nobody gets a turn until it stays or is over. False if
+    /// it departs already or is over.
+    pub fn depart(&self) -> bool {
+        self.queue.close()
+    }
+
+    /// Lets nobody in while a move is open, or lets them in again.
+    pub fn set_departing(&self, departing: bool) {
+        self.queue.set_closed(departing);
+    }
+
+    /// Whether a move of this generation is open.
+    pub fn is_departing(&self) -> bool {
+        self.queue.is_closed()
+    }
+
+    /// Whether this generation is over.
+    pub fn is_over(&self) -> bool {
+        self.queue.is_over()
+    }
+
+    /// Whether a hook is running.
+    pub fn is_running(&self) -> bool {
+        self.queue.is_held()
+    }
+
+    /// How many messages wait.
+    pub fn waiting(&self) -> usize {
+        self.queue.waiting()
+    }
+
+    /// The process's number, if there is one.
+    pub fn pid(&self) -> Option<i32> {
+        lock(&self.process).as_ref().filter(|process| !process.is_over()).map(|process| process.pid())
+    }
+
+    /// When it was last used.
+    pub fn last_used(&self) -> Instant {
+        *lock(&self.used)
+    }
+
+    /// The memory as of the last hook's end, JSON text.
+    pub fn memory(&self) -> Option<Arc<str>> {
+        lock(&self.memory).clone()
+    }
+
+    /// Replaces the memory (of an agent whose process is gone).
+    pub fn set_memory(&self, memory: Option<Arc<str>>) {
+        *lock(&self.memory) = memory;
+    }
+
+    /// Ends this generation: a hook that runs may finish, whoever waits looks the agent up again.
+    pub fn retire(&self) {
+        if self.queue.end() {
+            self.end_process("this generation is over");
+        }
+    }
+
+    /// Ends the process now, in the middle of a hook or not.
+    pub fn end_process(&self, why: &str) {
+        if let Some(process) = lock(&self.process).take() {
+            process.kill(why);
+        }
+    }
+
+    /// Ends the process of an agent that has been idle for `idle`; its memory is here already.
+    /// Returns whether it did.
+    pub fn hibernate(self: &Arc<Self>, idle: Duration) -> bool {
+        if self.pid().is_none() || self.last_used().elapsed() < idle || !self.queue.try_enter() {
+            return false;
+        }
+        // Not a Turn: this must not count as use.
+        self.end_process("idle");
+        if self.queue.leave() {
+            self.end_process("this generation is over");
+        }
+        true
+    }
+
+    /// The load order.
+    fn facts(&self) -> String {
+        let spec = &self.spec;
+        let head = json!({
+            "source": &*spec.source,
+            "manifest": spec.manifest.facts(),
+            "agent_id": spec.manifest.id,
+            "container_name": spec.container_name,
+            "state_dir": spec.state_dir,
+        })
+        .to_string();
+        let memory = self.memory();
+        format!(
+            "{},\"trace\":{},\"memory\":{}}}",
+            &head[..head.len() - 1],
+            spec.trace,
+            memory.as_deref().unwrap_or("null")
+        )
+    }
+}

@@ -1,0 +1,139 @@
+//! The pool of parked workers: a deployment finds a process that is already there.
+
+use super::zygote::{Parked, Zygote};
+use super::Settings;
+use crate::sync::lock;
+use std::collections::VecDeque;
+use std::io;
+use std::sync::{Arc, Condvar, Mutex, PoisonError, Weak};
+use std::time::Duration;
+
+/// Parked workers and the thread that keeps their number.
+pub struct Pool {
+    pub(super) settings: Arc<Settings>,
+    zygote: Zygote,
+    parked: Mutex<Shelf>,
+    changed: Condvar,
+}
+
+#[derive(Default)]
+struct Shelf {
+    ready: VecDeque<Parked>,
+    /// Whether anything was taken yet: nothing is parked before the first use, unless prewarmed.
+    wanted: bool,
+    closed: bool,
+}
+
+impl Pool {
+    /// A pool that starts nothing until it is used.
+    ///
+    /// # Errors
+    /// No thread could be started.
+    pub fn new(settings: Settings) -> io::Result<Arc<Self>> {
+        let settings = Arc::new(settings);
+        let zygote = Zygote::new(Arc::clone(&settings));
+        let pool = Arc::new(Pool { settings, zygote, parked: Mutex::default(), changed: Condvar::new() });
+        let refill = Arc::downgrade(&pool);
+        std::thread::Builder::new().name("parking".into()).spawn(move || keep_full(&refill))?;
+        Ok(pool)
+    }
+
+    /// Starts the interpreter and the first workers in the background.
+    pub fn prewarm(&self) {
+        lock(&self.parked).wanted = true;
+        self.changed.notify_all();
+    }
+
+    /// Python's version once the zygote runs.
+    pub fn python_version(&self) -> Option<String> {
+        self.zygote.version()
+    }
+
+    /// Starts the zygote if need be and returns Python's version.
+    ///
+    /// # Errors
+    /// No interpreter, or one that does not start.
+    pub fn start(&self) -> io::Result<String> {
+        self.zygote.start()
+    }
+
+    /// What the node decided about its agents' processes.
+    pub fn settings(&self) -> &Settings {
+        &self.settings
+    }
+
+    /// How many workers wait.
+    pub fn parked(&self) -> usize {
+        lock(&self.parked).ready.len()
+    }
+
+    /// A process for an agent: a parked one, or, when none is left, a fresh fork.
+    ///
+    /// # Errors
+    /// Python can't be started, or the fork failed.
+    pub(super) fn take(&self) -> io::Result<Parked> {
+        let taken = {
+            let mut shelf = lock(&self.parked);
+            shelf.wanted = true;
+            loop {
+                match shelf.ready.pop_front() {
+                    Some(parked) if parked.is_alive() => break Some(parked),
+                    Some(_) => {}
+                    None => break None,
+                }
+            }
+        };
+        let parked = match taken {
+            Some(parked) => Ok(parked),
+            None => self.zygote.spawn(),
+        };
+        self.changed.notify_all();
+        parked
+    }
+
+    /// Ends the parked workers and parks no more.
+    pub fn close(&self) {
+        let mut shelf = lock(&self.parked);
+        shelf.closed = true;
+        shelf.ready.clear(); // a worker whose bridge is closed exits
+        self.changed.notify_all();
+    }
+}
+
+/// Parks workers until the pool is gone. After a failure it waits a little: a node without Python
+/// stays useful for what needs none, and must not spin.
+fn keep_full(pool: &Weak<Pool>) {
+    loop {
+        let Some(pool) = pool.upgrade() else { return };
+        let target = pool.settings.parked_workers;
+        let shelf = lock(&pool.parked);
+        // The wait is bounded so that a dropped pool is noticed.
+        let (shelf, _) = pool
+            .changed
+            .wait_timeout_while(shelf, Duration::from_millis(500), |shelf| {
+                !shelf.closed && (!shelf.wanted || shelf.ready.len() >= target)
+            })
+            .unwrap_or_else(PoisonError::into_inner);
+        if shelf.closed {
+            return;
+        }
+        let needed = shelf.wanted && shelf.ready.len() < target;
+        drop(shelf);
+        if !needed {
+            continue;
+        }
+        match pool.zygote.spawn() {
+            Ok(parked) => {
+                let mut shelf = lock(&pool.parked);
+                if !shelf.closed {
+                    shelf.ready.push_back(parked);
+                }
+            }
+            Err(_) => {
+                // Whoever needs a process next gets the error; here it would only repeat.
+                drop(pool);
+                std::thread::sleep(Duration::from_secs(1));
+            }
+        }
+    }
+}

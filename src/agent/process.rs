@@ -1,0 +1,569 @@
+//! One agent's running process: the bridge's node side.
+
+use super::host::{CallError, Host, HostCall};
+use super::output::Output;
+use super::zygote::{Ending, Exit, Parked};
+use super::Settings;
+use crate::supervise::tree;
+use crate::sync::{lock, Crew};
+use rustix::event::{poll, PollFd, PollFlags};
+use rustix::process::{Pid, Signal};
+use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
+use std::fmt;
+use std::io::{self, Read, Write};
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::net::UnixStream;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc::{sync_channel, Receiver, RecvTimeoutError, SyncSender};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+/// How long the bridge may stay full before the agent counts as one that does not read.
+const WRITE_LIMIT: Duration = Duration::from_secs(30);
+/// How long a dead process's status is waited for before its end is told without one.
+const STATUS_LIMIT: Duration = Duration::from_secs(1);
+
+/// An exception in the agent's code, as it travels to whoever called.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct AgentError {
+    /// The exception's type.
+    #[serde(rename = "type")]
+    pub kind: String,
+    /// Its text.
+    pub text: String,
+    /// The traceback's lines within the agent's source, outermost first.
+    pub traceback: Vec<String>,
+}
+
+impl fmt::Display for AgentError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.kind, self.text)
+    }
+}
+
+/// A hook that ran to its end.
+#[derive(Debug)]
+pub struct Done {
+    /// What it returned, or the exception that it raised.
+    pub outcome: Result<Box<RawValue>, AgentError>,
+    /// The agent's memory, if the hook changed it.
+    pub memory: Option<Box<RawValue>>,
+    /// Attributes that cannot travel, named the first time they are seen.
+    pub left: Vec<String>,
+}
+
+/// A hook that did not.
+#[derive(Debug, Clone)]
+pub enum HookError {
+    /// The process ended in the middle, or before; in words, with its status or signal.
+    Ended(String),
+    /// The hook's time was up; the process was ended.
+    Timeout(String),
+    /// No process could be had.
+    NoProcess(String),
+    /// The source was refused, or did not load.
+    Refused(AgentError),
+}
+
+impl fmt::Display for HookError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            HookError::Ended(text) | HookError::Timeout(text) | HookError::NoProcess(text) => {
+                f.write_str(text)
+            }
+            HookError::Refused(error) => write!(f, "the source does not load: {error}"),
+        }
+    }
+}
+
+/// What the worker may send.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Frame {
+    loaded: Option<bool>,
+    refused: Option<AgentError>,
+    done: Option<u64>,
+    failed: Option<u64>,
+    #[serde(default, deserialize_with = "present")]
+    result: Option<Box<RawValue>>,
+    error: Option<AgentError>,
+    #[serde(default, deserialize_with = "present")]
+    memory: Option<Box<RawValue>>,
+    #[serde(default)]
+    left: Vec<String>,
+    call: Option<u64>,
+    hook: Option<u64>,
+    name: Option<String>,
+    args: Option<Box<RawValue>>,
+}
+
+/// A present `null` is a value here, not an absence.
+fn present<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Option<Box<RawValue>>, D::Error> {
+    Box::<RawValue>::deserialize(deserializer).map(Some)
+}
+
+/// The hook number of the load.
+const LOAD: u64 = 0;
+
+/// A live agent's process. It lives until [`Process::kill`], or until it ends by itself.
+pub struct Process {
+    pid: Pid,
+    pidfd: Option<OwnedFd>,
+    writer: Mutex<UnixStream>,
+    exit: Arc<Exit>,
+    state: Mutex<State>,
+    calls: AtomicUsize,
+}
+
+struct State {
+    /// The hook under way.
+    hook: Option<Waiting>,
+    next: u64,
+    /// Why we killed it, if we did.
+    killed: Option<Killed>,
+    ended: Option<HookError>,
+}
+
+/// A hook's number, its deadline, and who waits for it.
+type Waiting = (u64, Instant, SyncSender<Result<Done, HookError>>);
+
+#[derive(Clone)]
+enum Killed {
+    Late(String),
+    Other(String),
+}
+
+impl Process {
+    /// Hands a parked worker its agent and waits until it has loaded (or refused) it.
+    /// `facts` is the load order as JSON.
+    ///
+    /// # Errors
+    /// [`HookError::Refused`] when the source is not an agent or does not load; otherwise how the
+    /// process ended, or that the deadline passed.
+    pub(super) fn load(
+        parked: Parked,
+        facts: &str,
+        deadline: Instant,
+        settings: &Settings,
+        host: Arc<dyn Host>,
+        crew: &Crew,
+    ) -> Result<(Arc<Process>, Option<Box<RawValue>>), HookError> {
+        let no_process = |error: io::Error| HookError::NoProcess(format!("the agent's process: {error}"));
+        let Parked { pid, pidfd, bridge, output, exit } = parked;
+        let reader = bridge.try_clone().map_err(no_process)?;
+        bridge.set_write_timeout(Some(WRITE_LIMIT)).map_err(no_process)?;
+        let (told, outcome) = sync_channel(1);
+        let process = Arc::new(Process {
+            pid,
+            pidfd,
+            writer: Mutex::new(bridge),
+            exit,
+            state: Mutex::new(State {
+                hook: Some((LOAD, deadline, told)),
+                next: LOAD + 1,
+                killed: None,
+                ended: None,
+            }),
+            calls: AtomicUsize::new(0),
+        });
+        let side = Side {
+            process: Arc::clone(&process),
+            output: Output::new(Arc::clone(&host)),
+            host,
+            crew: crew.clone(),
+            calls_at_once: settings.calls_at_once,
+            max_frame_bytes: settings.max_frame_bytes,
+        };
+        let started =
+            std::thread::Builder::new().name("bridge".into()).spawn(move || side.attend(reader, output));
+        started.map_err(no_process)?;
+        process.send(&format!("{{\"load\":{facts}}}"))?;
+        let done = process.await_outcome(&outcome, deadline, "loading the source")?;
+        match done.outcome {
+            Ok(_) => Ok((process, done.memory)),
+            Err(error) => {
+                process.kill("its source was refused");
+                Err(HookError::Refused(error))
+            }
+        }
+    }
+
+    /// Runs one hook. The caller holds the agent's turn: hooks do not overlap.
+    ///
+    /// # Errors
+    /// The process ended, or the deadline passed and it was ended for that.
+    pub(super) fn hook(&self, name: &str, payload: &str, deadline: Instant) -> Result<Done, HookError> {
+        let (told, outcome) = sync_channel(1);
+        let number = {
+            let mut state = lock(&self.state);
+            if let Some(ended) = &state.ended {
+                return Err(ended.clone());
+            }
+            let number = state.next;
+            state.next += 1;
+            state.hook = Some((number, deadline, told));
+            number
+        };
+        self.send(&format!("{{\"hook\":{number},\"name\":\"{name}\",\"payload\":{payload}}}"))?;
+        self.await_outcome(&outcome, deadline, name)
+    }
+
+    /// Ends the process (SIGKILL); the zygote ends its process group when it reaps it.
+    pub(super) fn kill(&self, why: &str) {
+        lock(&self.state).killed.get_or_insert(Killed::Other(why.to_owned()));
+        self.signal();
+    }
+
+    pub(super) fn is_over(&self) -> bool {
+        lock(&self.state).ended.is_some()
+    }
+
+    pub(super) fn pid(&self) -> i32 {
+        self.pid.as_raw_nonzero().get()
+    }
+
+    fn signal(&self) {
+        // What it started and detached would outlive it; listed before its parent is gone.
+        let descendants = tree::descendants(self.pid);
+        let sent = match &self.pidfd {
+            Some(pidfd) => rustix::process::pidfd_send_signal(pidfd, Signal::KILL),
+            None if !self.is_over() => rustix::process::kill_process(self.pid, Signal::KILL),
+            None => Ok(()),
+        };
+        let _ = sent; // already gone is as good
+        tree::signal_all(&descendants, Signal::KILL);
+    }
+
+    fn await_outcome(
+        &self,
+        outcome: &Receiver<Result<Done, HookError>>,
+        deadline: Instant,
+        what: &str,
+    ) -> Result<Done, HookError> {
+        let allowed = deadline.saturating_duration_since(Instant::now());
+        match outcome.recv_timeout(allowed) {
+            Ok(done) => done,
+            Err(RecvTimeoutError::Disconnected) => {
+                Err(HookError::Ended("the agent's process is gone".into()))
+            }
+            Err(RecvTimeoutError::Timeout) => {
+                let text = format!(
+                    "{what} took longer than its {:.3} s; the agent's process was ended",
+                    allowed.as_secs_f64()
+                );
+                lock(&self.state).killed.get_or_insert(Killed::Late(text.clone()));
+                self.signal();
+                // The bridge's thread tells the end, and an answer that came just now is one.
+                outcome.recv_timeout(STATUS_LIMIT * 2).unwrap_or(Err(HookError::Timeout(text)))
+            }
+        }
+    }
+
+    fn send(&self, line: &str) -> Result<(), HookError> {
+        let mut writer = lock(&self.writer);
+        let sent = writer.write_all(line.as_bytes()).and_then(|()| writer.write_all(b"\n"));
+        drop(writer);
+        match sent {
+            Ok(()) => Ok(()),
+            // A broken pipe is a process that ended; its end is told through the outcome.
+            Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
+            Err(error) => {
+                self.kill("it does not read its bridge");
+                Err(HookError::Ended(format!("the agent's process does not read its bridge: {error}")))
+            }
+        }
+    }
+
+    fn finish(&self, number: u64, done: Result<Done, HookError>) {
+        let mut state = lock(&self.state);
+        if state.hook.as_ref().is_some_and(|hook| hook.0 == number) {
+            if let Some((_, _, told)) = state.hook.take() {
+                let _ = told.send(done); // nobody waits any more: its deadline passed
+            }
+        }
+    }
+}
+
+/// What the bridge's thread holds.
+struct Side {
+    process: Arc<Process>,
+    host: Arc<dyn Host>,
+    output: Output,
+    crew: Crew,
+    calls_at_once: usize,
+    max_frame_bytes: usize,
+}
+
+impl Side {
+    /// Reads frames and output until the process is gone, then tells its end.
+    fn attend(mut self, mut bridge: UnixStream, output: OwnedFd) {
+        let mut output = std::fs::File::from(output);
+        let mut frames = Frames { buffer: Vec::new(), searched: 0, most: self.max_frame_bytes };
+        let mut chunk = vec![0u8; 64 * 1024];
+        let mut output_open = true;
+        let mut wrong = None;
+        while let Ok(ready) = self.wait(&bridge, &output, output_open) {
+            if ready.output {
+                output_open = self.drain_output(&mut output, &mut chunk);
+            }
+            if ready.bridge {
+                match bridge.read(&mut chunk) {
+                    Ok(0) => break,
+                    Ok(length) => wrong = self.take_frames(&mut frames, &chunk[..length]).err(),
+                    Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                    Err(_) => break,
+                }
+            } else if ready.gone {
+                break;
+            }
+            if let Some(wrong) = &wrong {
+                self.process.kill(wrong);
+                break;
+            }
+        }
+        if output_open {
+            self.drain_output(&mut output, &mut chunk);
+        }
+        self.output.finish();
+        self.tell_end();
+    }
+
+    fn wait(
+        &self,
+        bridge: &UnixStream,
+        output: &std::fs::File,
+        output_open: bool,
+    ) -> rustix::io::Result<Ready> {
+        let mut fds = vec![PollFd::new(bridge, PollFlags::IN)];
+        if output_open {
+            fds.push(PollFd::new(output, PollFlags::IN));
+        }
+        // The process itself too: something it forked may hold the bridge open.
+        if let Some(pidfd) = &self.process.pidfd {
+            fds.push(PollFd::from_borrowed_fd(pidfd.as_fd(), PollFlags::IN));
+        }
+        loop {
+            match poll(&mut fds, None) {
+                Err(rustix::io::Errno::INTR) => {}
+                Err(error) => return Err(error),
+                Ok(_) => break,
+            }
+        }
+        let set = |index: usize| fds.get(index).is_some_and(|fd| !fd.revents().is_empty());
+        Ok(Ready {
+            bridge: set(0),
+            output: output_open && set(1),
+            gone: self.process.pidfd.is_some() && set(fds.len() - 1),
+        })
+    }
+
+    /// Takes what is there; false once the pipe has ended.
+    fn drain_output(&mut self, output: &mut std::fs::File, chunk: &mut [u8]) -> bool {
+        // Bounded: an agent that prints without end must not keep its bridge from being read.
+        for _ in 0..16 {
+            match output.read(chunk) {
+                Ok(0) => return false,
+                Ok(length) => self.output.feed(&chunk[..length]),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return true,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(_) => return false,
+            }
+        }
+        true
+    }
+
+    fn take_frames(&mut self, frames: &mut Frames, data: &[u8]) -> Result<(), String> {
+        frames.buffer.extend_from_slice(data);
+        while let Some(line) = frames.next()? {
+            let frame: Frame = serde_json::from_slice(&line)
+                .map_err(|error| format!("it sent something that is no frame on its bridge: {error}"))?;
+            self.take(frame)?;
+        }
+        Ok(())
+    }
+
+    fn take(&mut self, frame: Frame) -> Result<(), String> {
+        let Frame { loaded, refused, done, failed, result, error, memory, left, call, name, args, hook } =
+            frame;
+        match (loaded, refused, done, failed, call) {
+            (Some(_), None, None, None, None) => {
+                let outcome = Ok(RawValue::NULL.to_owned());
+                self.process.finish(LOAD, Ok(Done { outcome, memory, left }));
+            }
+            (None, Some(error), None, None, None) => {
+                self.process.finish(LOAD, Ok(Done { outcome: Err(error), memory, left }));
+            }
+            (None, None, Some(number), None, None) => {
+                let outcome = Ok(result.ok_or("a result frame without a result")?);
+                self.process.finish(number, Ok(Done { outcome, memory, left }));
+            }
+            (None, None, None, Some(number), None) => {
+                let outcome = Err(error.ok_or("a failure frame without an error")?);
+                self.process.finish(number, Ok(Done { outcome, memory, left }));
+            }
+            (None, None, None, None, Some(number)) => {
+                let name = name.ok_or("a call without a name")?;
+                let args = args.ok_or("a call without arguments")?;
+                self.call(number, hook, name, args, memory);
+            }
+            _ => return Err("a frame that is neither a call nor an answer".into()),
+        }
+        Ok(())
+    }
+
+    fn call(
+        &self,
+        number: u64,
+        hook: Option<u64>,
+        name: String,
+        args: Box<RawValue>,
+        memory: Option<Box<RawValue>>,
+    ) {
+        let deadline = {
+            let state = lock(&self.process.state);
+            state.hook.as_ref().filter(|running| Some(running.0) == hook).map(|running| running.1)
+        };
+        let call = HostCall {
+            name,
+            args,
+            memory,
+            in_hook: deadline.is_some(),
+            deadline: deadline.unwrap_or_else(|| Instant::now() + WRITE_LIMIT),
+        };
+        let (host, process) = (Arc::clone(&self.host), Arc::clone(&self.process));
+        if host.is_quick(&call.name) {
+            let reply = reply_line(number, host.call(call));
+            let _ = process.send(&reply);
+            return;
+        }
+        if process.calls.fetch_add(1, Ordering::AcqRel) >= self.calls_at_once {
+            process.calls.fetch_sub(1, Ordering::AcqRel);
+            let text = format!("more than {} calls of this agent are under way", self.calls_at_once);
+            let _ = process.send(&reply_line(number, Err(CallError::new("busy", text))));
+            return;
+        }
+        let counted = Counted(Arc::clone(&process));
+        let started = self.crew.run(move || {
+            let counted = counted;
+            let outcome = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| host.call(call)))
+                .unwrap_or_else(|_| {
+                    Err(CallError::new("internal", "the node failed at this call; its log says how"))
+                });
+            let _ = counted.0.send(&reply_line(number, outcome));
+        });
+        if !started {
+            let _ = process.send(&reply_line(
+                number,
+                Err(CallError::new("busy", "the node has no thread for this call")),
+            ));
+        }
+    }
+
+    fn tell_end(&self) {
+        let killed = lock(&self.process.state).killed.clone();
+        let ending = self.process.exit.wait(STATUS_LIMIT);
+        let how = match ending {
+            Ending::Exited(status) => format!("exited with status {status}"),
+            Ending::Signalled(signal) => format!("was killed by signal {signal} ({})", signal_name(signal)),
+            Ending::Unknown => "ended".to_owned(),
+        };
+        let (error, words) = match killed {
+            Some(Killed::Late(text)) => (HookError::Timeout(text.clone()), text),
+            Some(Killed::Other(why)) => {
+                (HookError::Ended(format!("the agent's process was ended: {why}")), format!("ended: {why}"))
+            }
+            None => (HookError::Ended(format!("the agent's process {how}")), how),
+        };
+        let waiting = {
+            let mut state = lock(&self.process.state);
+            state.ended = Some(error.clone());
+            state.hook.take()
+        };
+        if let Some((_, _, told)) = waiting {
+            let _ = told.send(Err(error));
+        }
+        self.host.ended(&words);
+    }
+}
+
+struct Ready {
+    bridge: bool,
+    output: bool,
+    gone: bool,
+}
+
+/// Counts a call out, however its job ends.
+struct Counted(Arc<Process>);
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        self.0.calls.fetch_sub(1, Ordering::AcqRel);
+    }
+}
+
+struct Frames {
+    buffer: Vec<u8>,
+    searched: usize,
+    most: usize,
+}
+
+impl Frames {
+    fn next(&mut self) -> Result<Option<Vec<u8>>, String> {
+        match self.buffer[self.searched..].iter().position(|byte| *byte == b'\n') {
+            Some(at) => {
+                let rest = self.buffer.split_off(self.searched + at + 1);
+                let mut line = std::mem::replace(&mut self.buffer, rest);
+                line.pop();
+                self.searched = 0;
+                Ok(Some(line))
+            }
+            None => {
+                self.searched = self.buffer.len();
+                if self.buffer.len() > self.most {
+                    return Err(format!("it sent more than {} bytes in one frame", self.most));
+                }
+                Ok(None)
+            }
+        }
+    }
+}
+
+fn reply_line(number: u64, outcome: Result<Box<RawValue>, CallError>) -> String {
+    match outcome {
+        Ok(result) => format!("{{\"reply\":{number},\"result\":{}}}", result.get()),
+        Err(error) => {
+            let message = serde_json::Value::from(error.message);
+            let detail = error.detail.as_ref().map_or("null", |detail| detail.get());
+            format!(
+                "{{\"reply\":{number},\"error\":{{\"code\":\"{}\",\"message\":{message},\"detail\":{detail}}}}}",
+                error.code
+            )
+        }
+    }
+}
+
+/// The usual signals by name.
+fn signal_name(signal: i32) -> &'static str {
+    match signal {
+        libc::SIGHUP => "SIGHUP",
+        libc::SIGINT => "SIGINT",
+        libc::SIGQUIT => "SIGQUIT",
+        libc::SIGILL => "SIGILL",
+        libc::SIGTRAP => "SIGTRAP",
+        libc::SIGABRT => "SIGABRT",
+        libc::SIGBUS => "SIGBUS",
+        libc::SIGFPE => "SIGFPE",
+        libc::SIGKILL => "SIGKILL",
+        libc::SIGSEGV => "SIGSEGV",
+        libc::SIGPIPE => "SIGPIPE",
+        libc::SIGALRM => "SIGALRM",
+        libc::SIGTERM => "SIGTERM",
+        libc::SIGUSR1 => "SIGUSR1",
+        libc::SIGUSR2 => "SIGUSR2",
+        libc::SIGXCPU => "SIGXCPU",
+        libc::SIGXFSZ => "SIGXFSZ",
+        libc::SIGSYS => "SIGSYS",
+        _ => "unnamed",
+    }
+}

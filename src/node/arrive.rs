@@ -1,0 +1,443 @@
+//! How an agent comes to live here: deployed by the admin, or received from another node.
+
+use super::ledger::{Opened, Standing};
+use super::messages::{deadline, Deploy, Mode, Receive, StateFile};
+use super::record::Arrived;
+use super::senders::Signed;
+use super::{state_files, Admits, Node, Origin, Record};
+use crate::agent::{Manifest, Spec, Turn};
+use crate::log::Level;
+use crate::sync::lock;
+use crate::wire::{Answer, Code, Failure, Secret};
+use serde_json::value::RawValue;
+use serde_json::{json, Map, Value};
+use std::path::PathBuf;
+use std::sync::atomic::Ordering;
+use std::sync::Arc;
+use std::time::Instant;
+
+/// What a line's envelope may take beside an activation's result, bytes.
+const ENVELOPE: usize = 64 * 1024;
+
+/// An agent on its way in.
+struct Incoming {
+    manifest: Manifest,
+    source: Arc<str>,
+    origin: Origin,
+    memory: Option<Arc<str>>,
+    /// `None`: the files that are here already stay.
+    files: Option<Vec<StateFile>>,
+    metadata: Map<String, Value>,
+    trace: Vec<Value>,
+    deadline: Instant,
+}
+
+impl Node {
+    /// `deploy_agent`: the admin puts an agent here, in place of one of the same id.
+    ///
+    /// # Errors
+    /// `bad_payload` (no manifest), `agent_error` (it does not load), `rejected` (no room),
+    /// `timeout`. What goes wrong in `on_activate` is told inside the result.
+    pub fn deploy(self: &Arc<Self>, order: Deploy) -> Result<Box<RawValue>, Failure> {
+        let deadline = deadline(order.timeout, self.hook_limit())?;
+        let manifest =
+            Manifest::read(&order.source_code).map_err(|why| Failure::new(Code::BadPayload, why))?;
+        self.check_id(&manifest.id)?;
+        let here = self.agent(&manifest.id).filter(|_| !order.fresh);
+        let incoming = Incoming {
+            source: order.source_code.into(),
+            origin: Origin::Admin,
+            memory: here.as_ref().and_then(|record| record.life.memory()),
+            files: None,
+            metadata: merged(here.map(|record| lock(&record.metadata).clone()), order.agent_metadata),
+            trace: Vec::new(),
+            deadline,
+            manifest,
+        };
+        let (record, turn) = self.settle(incoming, || Ok(()))?;
+        self.log.event(Level::Info, "agent_deployed", &[("agent", &record.id)]);
+        let activate = order.activate_payload.as_deref().map(RawValue::get);
+        self.activate(&record, &turn, activate, deadline)
+    }
+
+    /// `receive_agent`: an agent comes from another node. `barred` is why it may not, if so. The whole
+    /// answer says where the transfer stands.
+    pub fn receive(
+        self: &Arc<Self>,
+        order: Receive,
+        manifest: Manifest,
+        signed: &Signed,
+        barred: Result<(), Failure>,
+    ) -> Answer {
+        let origin = signed.sender.origin();
+        let Some(transfer) = order.transfer_id.clone() else {
+            let taken = barred.and_then(|()| self.take_in(order, manifest, origin, || Ok(())));
+            return match taken {
+                Ok(result) => self.raw_answer(&result, None),
+                Err(failure) => Answer::failure(self.name(), &failure),
+            };
+        };
+        let id = manifest.id.clone();
+        if let Opened::Known = self.ledger.open(&id, &transfer, &signed.secret) {
+            return self.answer_known(&id, &transfer, order.timeout);
+        }
+        // Whatever happens here, a panic too: an entry that is still open is closed again.
+        let _open = StillOpen { node: self, id: &id, transfer: &transfer };
+        if self.is_stopping() {
+            return self.transfer_failure(
+                &Failure::new(Code::ShuttingDown, "the node is shutting down"),
+                "untouched",
+            );
+        }
+        let taken = barred
+            .and_then(|()| self.take_in(order, manifest, origin, || self.ledger.accept(&id, &transfer)));
+        match taken {
+            Ok(result) => {
+                self.ledger.finish(&id, &transfer, &result);
+                self.raw_answer(&result, Some("done"))
+            }
+            Err(failure) if failure.code == Code::Busy => self.transfer_failure(&failure, "untouched"),
+            Err(failure) => {
+                self.ledger.refuse(&id, &transfer, &failure);
+                self.transfer_failure(&failure, "refused")
+            }
+        }
+    }
+
+    /// Whether the ledger has an entry for this transfer.
+    pub fn knows_transfer(&self, id: &str, transfer: &str) -> bool {
+        self.ledger.standing(id, transfer).is_some()
+    }
+
+    /// The answer to a request for a transfer that the ledger knows; a repeat waits for the attempt
+    /// that runs.
+    pub fn answer_known(&self, id: &str, transfer: &str, timeout: Option<f64>) -> Answer {
+        let waits = deadline(timeout, self.hook_limit()).unwrap_or_else(|_| Instant::now());
+        match self.ledger.outcome(id, transfer, waits) {
+            Some(Standing::Done(answer)) => self.raw_answer(&answer, Some("done")),
+            Some(Standing::Refused(failure)) => self.transfer_failure(&failure, "refused"),
+            _ => {
+                let text = format!("transfer {transfer} of {id} is still being carried out");
+                Answer::failure(self.name(), &Failure::new(Code::Timeout, text))
+            }
+        }
+    }
+
+    /// `transfer_status`, `transfer_cancel`, `transfer_forget`.
+    ///
+    /// # Errors
+    /// `unknown_type` for another.
+    pub fn transfer_query(
+        &self,
+        kind: &str,
+        id: &str,
+        transfer: &str,
+        secret: &Secret,
+    ) -> Result<Answer, Failure> {
+        let standing = match kind {
+            "transfer_status" => self.ledger.standing(id, transfer).unwrap_or(Standing::Loading),
+            "transfer_cancel" => {
+                let failure =
+                    Failure::new(Code::Rejected, format!("transfer {transfer} was cancelled by its source"));
+                self.ledger.cancel(id, transfer, secret, failure)
+            }
+            "transfer_forget" => {
+                let forgotten = self.ledger.forget(id, transfer);
+                return Ok(self.plain_answer(&json!({"transfer_id": transfer, "forgotten": forgotten})));
+            }
+            _ => return Err(Failure::new(Code::UnknownType, format!("there is no message type {kind:?}"))),
+        };
+        let mut result = json!({"transfer_id": transfer, "transfer": standing.word()});
+        match &standing {
+            Standing::Done(answer) => result["answer"] = serde_json::to_value(answer).unwrap_or_default(),
+            Standing::Refused(failure) => {
+                result["answer"] = json!({"code": failure.code.as_str(), "error": failure.message});
+            }
+            _ => {}
+        }
+        let answer = self.plain_answer(&result);
+        Ok(answer.clone().field("transfer", &format!("\"{}\"", standing.word())).unwrap_or(answer))
+    }
+
+    fn take_in(
+        self: &Arc<Self>,
+        order: Receive,
+        manifest: Manifest,
+        origin: Origin,
+        commit: impl FnOnce() -> Result<(), Failure>,
+    ) -> Result<Box<RawValue>, Failure> {
+        let deadline = deadline(order.timeout, self.hook_limit())?;
+        let rejected = |text: String| Failure::new(Code::Rejected, text);
+        self.check_id(&manifest.id)?;
+        if let Admits::Only(expected) = &self.admits {
+            if *expected != manifest.id {
+                return Err(rejected(format!("this node waits for {expected:?} and takes no other agent")));
+            }
+        }
+        if order.trace.len() > self.config.keys.max_trace {
+            return Err(rejected(format!(
+                "the trace has {} hops, more than the {} allowed here (max_trace)",
+                order.trace.len(),
+                self.config.keys.max_trace
+            )));
+        }
+        let state = order.state.unwrap_or_default();
+        let trace = order.trace.into_iter().map(hop).collect();
+        let incoming = Incoming {
+            source: order.source_code.into(),
+            origin,
+            memory: state.memory.map(|memory| memory.get().into()),
+            files: Some(state.files),
+            metadata: order.agent_metadata.unwrap_or_default(),
+            trace,
+            deadline,
+            manifest,
+        };
+        let (record, turn) = self.settle(incoming, commit)?;
+        let mode = order.mode.unwrap_or(Mode::Clone).as_str();
+        self.log.event(
+            Level::Info,
+            "agent_arrived",
+            &[("agent", &record.id), ("mode", mode), ("from", &from(&record))],
+        );
+        let activate = order.activate_payload.as_deref().map_or("{}", RawValue::get);
+        self.activate(&record, &turn, Some(activate), deadline)
+    }
+
+    /// Loads an agent and makes it the current generation of its id. Until `commit` has succeeded
+    /// nothing of it is here.
+    fn settle(
+        self: &Arc<Self>,
+        incoming: Incoming,
+        commit: impl FnOnce() -> Result<(), Failure>,
+    ) -> Result<(Arc<Record>, Turn), Failure> {
+        let id = incoming.manifest.id.clone();
+        let most = self.config.keys.max_agents;
+        let no_room = || {
+            Failure::new(
+                Code::Rejected,
+                format!("the node holds {most} agents, as many as it may (max_agents)"),
+            )
+        };
+        let (generation, sequence, here) = {
+            let mut registry = lock(&self.registry);
+            if !registry.has_room(&id, most) {
+                return Err(no_room());
+            }
+            let (generation, sequence) = registry.next_generation(&id);
+            (generation, sequence, registry.agent(&id))
+        };
+        self.make_room()?;
+        let (state_dir, new_dir) = self.place_files(&incoming, generation, here.as_deref())?;
+        let life = self.new_life(
+            Spec {
+                source: incoming.source,
+                manifest: incoming.manifest,
+                container_name: self.name().to_owned(),
+                state_dir: Some(state_dir.clone()),
+                trace: Value::from(incoming.trace.clone()).to_string(),
+            },
+            incoming.memory,
+        );
+        let arrived = Arrived {
+            origin: incoming.origin,
+            metadata: incoming.metadata,
+            trace: incoming.trace,
+            state_dir,
+        };
+        let record = Record::new(life, generation, sequence, arrived);
+        let settled = self.load_and_commit(&record, incoming.deadline, commit, no_room);
+        match settled {
+            Ok((turn, before)) => {
+                if let Some(before) = before {
+                    if before.state_dir() != record.state_dir() {
+                        before.discard_files();
+                    }
+                    before.life.retire();
+                }
+                self.counters.arrivals.fetch_add(1, Ordering::Relaxed);
+                Ok((record, turn))
+            }
+            Err(failure) => {
+                if new_dir {
+                    record.discard_files();
+                }
+                record.life.retire();
+                Err(failure)
+            }
+        }
+    }
+
+    fn load_and_commit(
+        self: &Arc<Self>,
+        record: &Arc<Record>,
+        deadline: Instant,
+        commit: impl FnOnce() -> Result<(), Failure>,
+        no_room: impl Fn() -> Failure,
+    ) -> Result<(Turn, Option<Arc<Record>>), Failure> {
+        let host = || (self.make_host)(self, record);
+        // A new generation's queue is empty: this is its first turn.
+        let turn = record
+            .life
+            .enter(deadline)
+            .map_err(|_| Failure::new(Code::Timeout, "no time was left to load it"))?;
+        let loaded = turn.load(deadline, &host);
+        loaded.map_err(|error| self.hook_failure(&record.id, error))?;
+        let mut registry = lock(&self.registry);
+        if !registry.has_room(&record.id, self.config.keys.max_agents) {
+            return Err(no_room());
+        }
+        commit()?;
+        let before = registry.insert(record);
+        Ok((turn, before))
+    }
+
+    /// The directory of a generation, with what it brings; and whether it is a new one.
+    fn place_files(
+        &self,
+        incoming: &Incoming,
+        generation: u64,
+        here: Option<&Record>,
+    ) -> Result<(PathBuf, bool), Failure> {
+        let home = self.state_dir.join("agents").join(&incoming.manifest.id);
+        match (&incoming.files, here) {
+            // Deployed: the files that are here stay its files.
+            (None, Some(here)) => Ok((here.state_dir().clone(), false)),
+            (None, None) => {
+                let dir = home.join("state");
+                state_files::make_dir(&dir).map_err(|error| {
+                    Failure::new(Code::Internal, format!("making {}: {error}", dir.display()))
+                })?;
+                Ok((dir, false))
+            }
+            (Some(files), here) => {
+                let usual = home.join("state");
+                // An older generation's hook may still be at work in its own directory.
+                let free = here.is_none()
+                    && std::fs::remove_dir_all(&usual)
+                        .map_or_else(|error| error.kind() == std::io::ErrorKind::NotFound, |()| true);
+                let dir = if free { usual } else { home.join(format!("state.{generation}")) };
+                state_files::lay_out(&dir, files).map_err(|why| Failure::new(Code::Rejected, why))?;
+                Ok((dir, true))
+            }
+        }
+    }
+
+    /// Runs `on_activate` if there is a payload for it. What goes wrong is part of the result.
+    fn activate(
+        self: &Arc<Self>,
+        record: &Arc<Record>,
+        turn: &Turn,
+        payload: Option<&str>,
+        deadline: Instant,
+    ) -> Result<Box<RawValue>, Failure> {
+        let mut result = Map::new();
+        result.insert("agent_id".into(), record.id.clone().into());
+        result.insert("sequence".into(), record.sequence.into());
+        let mut raw = "null".to_owned();
+        let status =
+            match payload.map(|payload| self.run_hook(record, turn, "on_activate", payload, deadline)) {
+                None => "registered",
+                Some(Ok(outcome)) => {
+                    match fits(&outcome.result, self.config.keys.max_message_bytes) {
+                        Ok(()) => raw = outcome.result.get().to_owned(),
+                        Err(why) => drop(result.insert("result_error".into(), why.into())),
+                    }
+                    "active"
+                }
+                Some(Err(failure)) => {
+                    let mut error = Map::new();
+                    error.insert("code".into(), failure.code.as_str().into());
+                    error.insert("error".into(), failure.message.clone().into());
+                    for (name, value) in &failure.fields {
+                        error.insert((*name).into(), serde_json::to_value(value).unwrap_or_default());
+                    }
+                    result.insert("activate_error".into(), error.into());
+                    "failed"
+                }
+            };
+        result.insert("status".into(), status.into());
+        let head = Value::from(result).to_string();
+        let text = format!("{},\"activate_result\":{raw}}}", &head[..head.len() - 1]);
+        RawValue::from_string(text).map_err(|error| Failure::new(Code::Internal, error.to_string()))
+    }
+
+    /// Whether an agent can have this id here.
+    fn check_id(&self, id: &str) -> Result<(), Failure> {
+        if self.config.is_reserved(id) {
+            return Err(Failure::new(
+                Code::BadPayload,
+                format!("AGENT_ID {id:?} is taken by the node itself"),
+            ));
+        }
+        Ok(())
+    }
+
+    pub(crate) fn plain_answer(&self, result: &Value) -> Answer {
+        self.text_answer(&result.to_string())
+    }
+
+    fn raw_answer(&self, result: &RawValue, word: Option<&str>) -> Answer {
+        let answer = self.text_answer(result.get());
+        match word {
+            Some(word) => answer.clone().field("transfer", &format!("\"{word}\"")).unwrap_or(answer),
+            None => answer,
+        }
+    }
+
+    fn text_answer(&self, result: &str) -> Answer {
+        Answer::ok(self.name(), result).unwrap_or_else(|wrong| {
+            Answer::failure(
+                self.name(),
+                &Failure::new(Code::Internal, format!("the result cannot be said: {wrong}")),
+            )
+        })
+    }
+
+    fn transfer_failure(&self, failure: &Failure, word: &str) -> Answer {
+        Answer::failure(self.name(), &failure.clone().with_value("transfer", word))
+    }
+}
+
+/// Forgets an attempt that came to no decision.
+struct StillOpen<'a> {
+    node: &'a Node,
+    id: &'a str,
+    transfer: &'a str,
+}
+
+impl Drop for StillOpen<'_> {
+    fn drop(&mut self) {
+        self.node.ledger.untouch(self.id, self.transfer);
+    }
+}
+
+/// Whether a result goes into an answer line: it parses in one way, is not too deep, not too long.
+fn fits(result: &RawValue, max_message_bytes: usize) -> Result<(), String> {
+    if result.get().len() + ENVELOPE.min(max_message_bytes / 2) > max_message_bytes {
+        return Err(format!("the result has {} bytes, too many for one answer line", result.get().len()));
+    }
+    // As deep as it will stand: in the answer, in its result, in an outer result that passes it on.
+    let probe = format!("[[[{}]]]", result.get());
+    crate::wire::parse(&probe)
+        .map(|_| ())
+        .map_err(|wrong| format!("the result does not go into an answer: {}", wrong.what))
+}
+
+fn merged(before: Option<Map<String, Value>>, given: Option<Map<String, Value>>) -> Map<String, Value> {
+    let mut metadata = before.unwrap_or_default();
+    metadata.extend(given.unwrap_or_default());
+    metadata
+}
+
+/// A bare string of a trace is a node's name.
+fn hop(value: Value) -> Value {
+    match value {
+        Value::String(name) => json!({"node": name}),
+        other => other,
+    }
+}
+
+fn from(record: &Record) -> String {
+    record.trace.last().and_then(|hop| hop.get("node")).and_then(Value::as_str).unwrap_or("?").to_owned()
+}

@@ -1,0 +1,57 @@
+//! What a node says about itself.
+
+use super::federation::TreeNode;
+use super::Node;
+use serde_json::{json, Value};
+use std::sync::atomic::{AtomicU64, Ordering};
+
+impl Node {
+    /// `describe_container`. `host` is this node's address as the asker sees it.
+    pub fn describe(&self, host: &str) -> Value {
+        let keys = &self.config.keys;
+        let count = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        let agents = self.agents();
+        let live = agents.iter().filter(|record| record.life.pid().is_some()).count();
+        json!({
+            "container_name": self.name(),
+            "listen_host": host,
+            "listen_port": self.port(),
+            "children": self.place().children,
+            "version": env!("CARGO_PKG_VERSION"),
+            "uptime_s": self.started.elapsed().as_secs(),
+            "python": self.pool.python_version(),
+            "allow_subprocess": keys.allow_subprocess,
+            "sandbox": "none",
+            "counters": {
+                "requests": count(&self.counters.requests),
+                "errors": count(&self.counters.errors),
+                "hooks": count(&self.counters.hooks),
+                "arrivals": count(&self.counters.arrivals),
+                "departures": count(&self.counters.departures),
+                "crashes": count(&self.counters.crashes),
+                "agents": agents.len(),
+                "live_agents": live,
+                "parked_workers": self.pool.parked(),
+                "open_transfers": self.outbox.len(),
+                "ledger_entries": self.ledger.len(),
+            },
+            "limits": {
+                "clock_skew_s": keys.clock_skew_s,
+                "max_message_bytes": keys.max_message_bytes,
+                "max_connections": keys.max_connections,
+                "max_agents": keys.max_agents,
+                "max_live_agents": keys.max_live_agents,
+                "max_trace": keys.max_trace,
+                "inbox_length": keys.inbox_length,
+                "hook_timeout_s": keys.hook_timeout_s,
+                "idle_timeout_s": keys.idle_timeout_s,
+            },
+        })
+    }
+
+    /// This node's place in its own tree, with the nodes below it.
+    pub fn place(&self) -> TreeNode {
+        let tree = self.tree();
+        tree.find(self.name()).cloned().unwrap_or(tree)
+    }
+}

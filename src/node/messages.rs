@@ -1,0 +1,187 @@
+//! The payloads of the message types, as typed and strict as the protocol lets them be.
+
+use crate::wire::{Code, Failure};
+use serde::{Deserialize, Deserializer};
+use serde_json::value::RawValue;
+use serde_json::{Map, Value};
+use std::time::{Duration, Instant};
+
+/// `deploy_agent`.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Deploy {
+    /// The agent.
+    pub source_code: String,
+    /// What `on_activate` gets; absent: it is not activated.
+    #[serde(default, deserialize_with = "given")]
+    pub activate_payload: Option<Box<RawValue>>,
+    /// Merged into the agent's metadata.
+    #[serde(default)]
+    pub agent_metadata: Option<Map<String, Value>>,
+    /// Forget the memory of the agent that lives here under this id.
+    #[serde(default)]
+    pub fresh: bool,
+    /// Seconds; shorter than the node's own limit.
+    #[serde(default)]
+    pub timeout: Option<f64>,
+}
+
+/// `receive_agent`. Unknown fields are passed over: the sender may be newer, or of another make.
+#[derive(Deserialize)]
+pub struct Receive {
+    /// The agent.
+    pub source_code: String,
+    /// What `on_activate` gets; absent: `{}`.
+    #[serde(default, deserialize_with = "given")]
+    pub activate_payload: Option<Box<RawValue>>,
+    /// Copy, or the agent itself.
+    #[serde(default)]
+    pub mode: Option<Mode>,
+    /// The hops behind it, oldest first; a bare string is a node's name.
+    #[serde(default)]
+    pub trace: Vec<Value>,
+    /// Its memory and files.
+    #[serde(default)]
+    pub state: Option<State>,
+    /// Its metadata.
+    #[serde(default)]
+    pub agent_metadata: Option<Map<String, Value>>,
+    /// Names the transfer; absent: a plain arrival, without any promise.
+    #[serde(default)]
+    pub transfer_id: Option<String>,
+    /// Seconds; shorter than the node's own limit.
+    #[serde(default)]
+    pub timeout: Option<f64>,
+}
+
+/// Whether the agent is copied or goes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Mode {
+    /// It stays, a copy goes.
+    Clone,
+    /// It goes.
+    Move,
+}
+
+impl Mode {
+    /// As it stands in a message.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Mode::Clone => "clone",
+            Mode::Move => "move",
+        }
+    }
+}
+
+/// What travels beside the source.
+#[derive(Default, Deserialize)]
+pub struct State {
+    /// The agent's memory.
+    #[serde(default)]
+    pub memory: Option<Box<RawValue>>,
+    /// The files of its `state/`.
+    #[serde(default)]
+    pub files: Vec<StateFile>,
+}
+
+/// A file of an agent's `state/`.
+#[derive(Debug, Deserialize, serde::Serialize)]
+pub struct StateFile {
+    /// Relative, with `/`.
+    pub path: String,
+    /// Its bytes, standard base64.
+    pub content_base64: String,
+}
+
+/// `invoke_agent`.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Invoke {
+    /// Who gets the message.
+    pub agent_id: String,
+    /// The message; absent: `{}`.
+    #[serde(default, deserialize_with = "given")]
+    pub message: Option<Box<RawValue>>,
+    /// Seconds; shorter than the node's own limit.
+    #[serde(default)]
+    pub timeout: Option<f64>,
+}
+
+/// `dispatch_agent`.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Dispatch {
+    /// Who goes.
+    pub agent_id: String,
+    /// A node's name, or `HOST:PORT`.
+    pub destination: String,
+    /// Copy, or the agent itself.
+    pub mode: Mode,
+    /// What `on_activate` gets there; absent: `{}`.
+    #[serde(default, deserialize_with = "given")]
+    pub activate_payload: Option<Box<RawValue>>,
+    /// Merged into the agent's metadata before it goes.
+    #[serde(default)]
+    pub metadata_patch: Option<Map<String, Value>>,
+    /// Seconds; shorter than the node's own limit.
+    #[serde(default)]
+    pub timeout: Option<f64>,
+}
+
+/// `remove_agent`.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Remove {
+    /// Who goes.
+    pub agent_id: String,
+}
+
+/// `transfer_status`, `transfer_cancel`, `transfer_forget`.
+#[derive(Deserialize)]
+pub struct TransferRef {
+    /// Which transfer.
+    pub transfer_id: String,
+    /// Whose, where the admin asks; an agent asks for its own.
+    #[serde(default)]
+    pub agent_id: Option<String>,
+}
+
+/// `list_agents`, `describe_container`, `network_tree`: nothing.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Nothing {}
+
+/// A present `null` is a value, not an absence.
+fn given<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Box<RawValue>>, D::Error> {
+    Box::<RawValue>::deserialize(deserializer).map(Some)
+}
+
+/// Reads a payload.
+///
+/// # Errors
+/// `bad_payload`: the field that is missing, unknown or mistyped.
+pub fn read<'a, T: Deserialize<'a>>(kind: &str, payload: &'a str) -> Result<T, Failure> {
+    serde_json::from_str(payload).map_err(|error| {
+        // The position within the payload tells a person at the other end of a line nothing.
+        let text = error.to_string();
+        let text = text.split(" at line ").next().unwrap_or(&text);
+        Failure::new(Code::BadPayload, format!("the payload of {kind}: {text}"))
+    })
+}
+
+/// When a request must be over: `timeout` seconds from now, at most `limit`.
+///
+/// # Errors
+/// `bad_payload` for a timeout that is not a positive number.
+pub fn deadline(timeout: Option<f64>, limit: Duration) -> Result<Instant, Failure> {
+    let allowed = match timeout {
+        None => limit,
+        Some(seconds) if seconds > 0.0 => Duration::try_from_secs_f64(seconds).unwrap_or(limit).min(limit),
+        Some(seconds) => {
+            let text = format!("timeout must be a positive number of seconds, not {seconds}");
+            return Err(Failure::new(Code::BadPayload, text));
+        }
+    };
+    Ok(Instant::now() + allowed)
+}

@@ -1,0 +1,453 @@
+//! The container: who lives here, how they come, go and are spoken to. It implements nothing of an
+//! agent's inside.
+//!
+//! The registry is a map behind one mutex, held for map operations only: never across a file, a
+//! socket, a process or a hook.
+
+pub mod arrive;
+pub mod config;
+pub mod describe;
+pub mod federation;
+mod ledger;
+pub mod messages;
+mod outbox;
+pub mod record;
+pub mod senders;
+mod state_files;
+pub mod travel;
+
+pub use config::{Config, Keys};
+pub use record::{Origin, Record};
+
+use crate::agent::host::Host;
+use crate::agent::{Done, HookError, Life, NoTurn, Pool, Settings, Turn};
+use crate::log::{Level, Log};
+use crate::sync::{lock, Crew};
+use crate::wire::{Code, Failure, ReplayWindow, Secret};
+use federation::TreeNode;
+use ledger::Ledger;
+use outbox::Outbox;
+use record::Registry;
+use serde_json::value::RawValue;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, OnceLock};
+use std::time::{Duration, Instant};
+
+/// How many `ctx` calls and background jobs run at once on the whole node.
+const CREW: usize = 256;
+/// How often idle processes and open transfers are looked at.
+const TICK: Duration = Duration::from_millis(200);
+
+/// Makes what answers an agent's `ctx` calls; the primitives give it to the node.
+pub type MakeHost = fn(&Arc<Node>, &Arc<Record>) -> Arc<dyn Host>;
+
+/// Who may arrive here.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Admits {
+    /// Whoever the trust level lets in.
+    Anyone,
+    /// One agent: a stage waits for its own.
+    Only(String),
+}
+
+/// What the node is made from.
+pub struct Parts {
+    /// The configuration.
+    pub config: Config,
+    /// Where it keeps its state; exists, mode 0700.
+    pub state_dir: PathBuf,
+    /// What agents may read; exists.
+    pub data_root: PathBuf,
+    /// Where events go.
+    pub log: Log,
+    /// How agents' processes are made.
+    pub settings: Settings,
+    /// What answers `ctx` calls.
+    pub make_host: MakeHost,
+    /// Who may arrive.
+    pub admits: Admits,
+}
+
+/// Counts since the start.
+#[derive(Default)]
+pub struct Counters {
+    /// Lines answered.
+    pub requests: AtomicU64,
+    /// Of these, with an error.
+    pub errors: AtomicU64,
+    /// Hooks run.
+    pub hooks: AtomicU64,
+    /// Agents registered: deployed or arrived.
+    pub arrivals: AtomicU64,
+    /// Agents and copies sent on.
+    pub departures: AtomicU64,
+    /// Processes of agents that ended without being asked to.
+    pub crashes: AtomicU64,
+}
+
+/// A node.
+pub struct Node {
+    /// Its configuration.
+    pub config: Config,
+    /// Where events go.
+    pub log: Log,
+    /// Counts since the start.
+    pub counters: Counters,
+    /// What agents may read.
+    pub data_root: crate::primitives::DataRoot,
+    /// Who it is: its name and address as others know them.
+    pub pool: Arc<Pool>,
+    state_dir: PathBuf,
+    crew: Crew,
+    registry: Mutex<Registry>,
+    ledger: Ledger,
+    outbox: Outbox,
+    replay: Mutex<ReplayWindow>,
+    make_host: MakeHost,
+    admits: Admits,
+    started: Instant,
+    listening: OnceLock<SocketAddr>,
+    stopping: AtomicBool,
+}
+
+/// A hook's end, for whoever asked for it.
+pub struct Outcome {
+    /// What it returned.
+    pub result: Box<RawValue>,
+}
+
+impl Node {
+    /// A node that does not listen yet. Starts its background threads.
+    ///
+    /// # Errors
+    /// The data root can't be opened, or no thread can be started.
+    pub fn new(parts: Parts) -> Result<Arc<Node>, String> {
+        let Parts { config, state_dir, data_root, log, settings, make_host, admits } = parts;
+        let opened = crate::primitives::DataRoot::open(&data_root);
+        let data_root =
+            opened.map_err(|error| format!("opening data_root {}: {error}", data_root.display()))?;
+        let pool = Pool::new(settings).map_err(|error| format!("starting a thread: {error}"))?;
+        if config.keys.prewarm {
+            pool.prewarm();
+        }
+        let node = Arc::new(Node {
+            replay: Mutex::new(ReplayWindow::new(config.keys.clock_skew_s)),
+            config,
+            log,
+            counters: Counters::default(),
+            data_root,
+            pool,
+            state_dir,
+            crew: Crew::new("work", CREW),
+            registry: Mutex::default(),
+            ledger: Ledger::default(),
+            outbox: Outbox::default(),
+            make_host,
+            admits,
+            started: Instant::now(),
+            listening: OnceLock::new(),
+            stopping: AtomicBool::new(false),
+        });
+        let weak = Arc::downgrade(&node);
+        let timers = std::thread::Builder::new().name("timers".into()).spawn(move || loop {
+            std::thread::sleep(TICK);
+            match weak.upgrade() {
+                Some(node) if !node.is_stopping() => node.tick(),
+                _ => return,
+            }
+        });
+        timers.map_err(|error| format!("starting a thread: {error}"))?;
+        Ok(node)
+    }
+
+    /// The node's name.
+    pub fn name(&self) -> &str {
+        &self.config.keys.container_name
+    }
+
+    /// Tells the node where it listens.
+    pub fn set_listening(&self, address: SocketAddr) {
+        let _ = self.listening.set(address); // the first one stays
+    }
+
+    /// The port it listens on; 0 before it does.
+    pub fn port(&self) -> u16 {
+        self.listening.get().map_or(0, SocketAddr::port)
+    }
+
+    /// This node's tree: as configured, or itself alone.
+    pub fn tree(&self) -> TreeNode {
+        match &self.config.keys.federation {
+            Some(tree) => tree.clone(),
+            None => TreeNode::leaf(self.name(), &self.config.keys.listen_host, self.port()),
+        }
+    }
+
+    /// What is told of this node's address to a peer at `address`: as configured, else the address
+    /// listened on, else, where that is every address, the local one of a connection to that peer.
+    pub fn advertised_to(&self, address: &crate::wire::Address) -> String {
+        if let Some(host) = &self.config.keys.advertise_host {
+            return host.clone();
+        }
+        match self.listening.get() {
+            Some(listening) if listening.ip().is_unspecified() => {
+                local_address_towards(address).unwrap_or_else(|| "127.0.0.1".into())
+            }
+            Some(listening) => listening.ip().to_string(),
+            None => self.config.keys.listen_host.clone(),
+        }
+    }
+
+    /// Runs `job` in the background.
+    pub fn in_background(&self, job: impl FnOnce() + Send + 'static) -> bool {
+        self.crew.run(job)
+    }
+
+    /// The current generation of an agent.
+    pub fn agent(&self, id: &str) -> Option<Arc<Record>> {
+        lock(&self.registry).agent(id)
+    }
+
+    /// Everyone who lives here, by id.
+    pub fn agents(&self) -> Vec<Arc<Record>> {
+        lock(&self.registry).all()
+    }
+
+    /// Pins an agent's secret before it comes: a stage knows who it waits for.
+    pub fn expect(&self, id: &str, secret: Secret) {
+        lock(&self.registry).pin(id, secret);
+    }
+
+    /// The longest that a hook may run.
+    pub fn hook_limit(&self) -> Duration {
+        Duration::try_from_secs_f64(self.config.keys.hook_timeout_s).unwrap_or(Duration::from_secs(300))
+    }
+
+    /// Whether the node is shutting down.
+    pub fn is_stopping(&self) -> bool {
+        self.stopping.load(Ordering::Acquire)
+    }
+
+    /// Takes nothing more in, waits at most `grace` for running hooks, ends all processes.
+    pub fn stop(&self, grace: Duration) {
+        self.stopping.store(true, Ordering::Release);
+        self.pool.close();
+        let deadline = Instant::now() + grace;
+        let agents = self.agents();
+        while agents.iter().any(|record| record.life.is_running()) && Instant::now() < deadline {
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        for record in agents {
+            record.life.retire();
+            record.life.end_process("the node is shutting down");
+        }
+    }
+
+    /// Sends a message to an agent and waits for what its `on_message` returns.
+    ///
+    /// # Errors
+    /// `unknown_agent`, `busy` (too many wait, no process is free), `timeout`, `agent_error`.
+    pub fn invoke(self: &Arc<Self>, id: &str, message: &str, deadline: Instant) -> Result<Outcome, Failure> {
+        loop {
+            let record = self.agent(id).ok_or_else(|| self.unknown_agent(id))?;
+            let turn = match record.life.enter(deadline) {
+                Ok(turn) => turn,
+                // Moved, replaced or removed while the message waited: look again.
+                Err(NoTurn::Over) => continue,
+                Err(NoTurn::Full) => {
+                    let text = format!(
+                        "{id} has as many messages waiting as it may ({})",
+                        self.config.keys.inbox_length
+                    );
+                    return Err(Failure::new(Code::Busy, text));
+                }
+                Err(NoTurn::Late) => {
+                    let text = format!("{id} was busy with other messages until this one's time was over");
+                    return Err(Failure::new(Code::Timeout, text));
+                }
+            };
+            return self.run_hook(&record, &turn, "on_message", message, deadline);
+        }
+    }
+
+    /// Runs a hook of an agent whose turn the caller holds.
+    pub(crate) fn run_hook(
+        self: &Arc<Self>,
+        record: &Arc<Record>,
+        turn: &Turn,
+        hook: &str,
+        payload: &str,
+        deadline: Instant,
+    ) -> Result<Outcome, Failure> {
+        if record.life.pid().is_none() {
+            self.make_room()?;
+        }
+        record.activations.fetch_add(1, Ordering::Relaxed);
+        self.counters.hooks.fetch_add(1, Ordering::Relaxed);
+        let host = || (self.make_host)(self, record);
+        let done =
+            turn.run(hook, payload, deadline, &host).map_err(|error| self.hook_failure(&record.id, error))?;
+        self.after_hook(record, &done);
+        match done.outcome {
+            Ok(result) => {
+                record.keep_result(&result);
+                Ok(Outcome { result })
+            }
+            Err(error) => {
+                let failure = Failure::new(Code::AgentError, format!("{} raised {error}", record.id));
+                Err(match serde_json::value::to_raw_value(&error) {
+                    Ok(raw) => failure.with("agent_error", raw),
+                    Err(_) => failure,
+                })
+            }
+        }
+    }
+
+    fn after_hook(&self, record: &Record, done: &Done) {
+        if !done.left.is_empty() {
+            let names = done.left.join(", ");
+            self.log.event(
+                Level::Info,
+                "attributes_left_behind",
+                &[("agent", &record.id), ("attributes", &names)],
+            );
+        }
+        if record.life.is_over() && done.memory.is_some() {
+            self.log.event(
+                Level::Info,
+                "memory_discarded",
+                &[("agent", &record.id), ("why", "a move was accepted, or a newer generation came")],
+            );
+        }
+    }
+
+    fn hook_failure(&self, id: &str, error: HookError) -> Failure {
+        self.log.event(Level::Warn, "hook_failed", &[("agent", id), ("error", &error.to_string())]);
+        let text = format!("{id}: {error}");
+        match error {
+            HookError::Timeout(_) => Failure::new(Code::Timeout, text),
+            HookError::NoProcess(_) => Failure::new(Code::Internal, text),
+            HookError::Ended(_) => Failure::new(Code::AgentError, text),
+            HookError::Refused(error) => {
+                let failure = Failure::new(Code::AgentError, text);
+                match serde_json::value::to_raw_value(&error) {
+                    Ok(raw) => failure.with("agent_error", raw),
+                    Err(_) => failure,
+                }
+            }
+        }
+    }
+
+    /// Makes room for one more process: the agent that was idle longest gives its own back.
+    pub(crate) fn make_room(&self) -> Result<(), Failure> {
+        let most = self.config.keys.max_live_agents;
+        let mut live: Vec<_> =
+            self.agents().into_iter().filter(|record| record.life.pid().is_some()).collect();
+        if live.len() < most {
+            return Ok(());
+        }
+        live.sort_by_key(|record| record.life.last_used());
+        let surplus = live.len() + 1 - most;
+        let mut ended = 0;
+        for record in &live {
+            if ended < surplus && record.life.hibernate(Duration::ZERO) {
+                self.log.event(
+                    Level::Info,
+                    "agent_hibernated",
+                    &[("agent", &record.id), ("why", "max_live_agents")],
+                );
+                ended += 1;
+            }
+        }
+        if ended < surplus {
+            let text =
+                format!("all {most} processes that agents may have here are running hooks (max_live_agents)");
+            return Err(Failure::new(Code::Busy, text));
+        }
+        Ok(())
+    }
+
+    /// Removes an agent and its files.
+    ///
+    /// # Errors
+    /// `unknown_agent`.
+    pub fn remove(&self, id: &str) -> Result<(), Failure> {
+        let removed = {
+            let mut registry = lock(&self.registry);
+            let record = registry.agent(id);
+            record.filter(|record| registry.remove(record))
+        };
+        let record = removed.ok_or_else(|| self.unknown_agent(id))?;
+        record.discard_files();
+        record.life.retire();
+        record.life.end_process("the agent was removed");
+        self.log.event(Level::Info, "agent_removed", &[("agent", id)]);
+        Ok(())
+    }
+
+    pub(crate) fn unknown_agent(&self, id: &str) -> Failure {
+        let hint = match lock(&self.registry).departed_to(id) {
+            Some(destination) => format!("; it moved to {destination}"),
+            None => String::new(),
+        };
+        Failure::new(Code::UnknownAgent, format!("there is no agent {id:?} on this node{hint}"))
+    }
+
+    /// Puts a message into an agent's inbox and does not wait for it.
+    pub fn wake(self: &Arc<Self>, record: &Arc<Record>, message: String) -> Result<(), Failure> {
+        if record.life.waiting() >= self.config.keys.inbox_length {
+            return Err(Failure::new(
+                Code::Busy,
+                format!("{} has as many messages waiting as it may", record.id),
+            ));
+        }
+        let (node, id) = (Arc::clone(self), record.id.clone());
+        let deadline = Instant::now() + self.hook_limit();
+        let queued = self.in_background(move || {
+            if let Err(failure) = node.invoke(&id, &message, deadline) {
+                node.log.event(
+                    Level::Warn,
+                    "wake_failed",
+                    &[("agent", &id), ("error", &failure.to_string())],
+                );
+            }
+        });
+        if queued {
+            Ok(())
+        } else {
+            Err(Failure::new(Code::Busy, "the node has no thread for one more message"))
+        }
+    }
+
+    fn tick(self: &Arc<Self>) {
+        let idle = Duration::try_from_secs_f64(self.config.keys.idle_timeout_s).unwrap_or(Duration::MAX);
+        if !idle.is_zero() {
+            for record in self.agents() {
+                if record.life.hibernate(idle) {
+                    self.log.event(
+                        Level::Info,
+                        "agent_hibernated",
+                        &[("agent", &record.id), ("why", "idle")],
+                    );
+                }
+            }
+        }
+        self.pursue_transfers();
+    }
+
+    pub(crate) fn new_life(&self, spec: crate::agent::Spec, memory: Option<Arc<str>>) -> Arc<Life> {
+        Life::new(spec, memory, Arc::clone(&self.pool), self.crew.clone())
+    }
+}
+
+/// The local address that a connection to `address` would have. Sends nothing.
+fn local_address_towards(address: &crate::wire::Address) -> Option<String> {
+    use std::net::{ToSocketAddrs, UdpSocket};
+    let target = (address.host.as_str(), address.port).to_socket_addrs().ok()?.next()?;
+    let any: &str = if target.is_ipv4() { "0.0.0.0:0" } else { "[::]:0" };
+    let socket = UdpSocket::bind(any).ok()?;
+    socket.connect(target).ok()?;
+    Some(socket.local_addr().ok()?.ip().to_string())
+}

@@ -1,0 +1,227 @@
+//! The registry: who lives here, one record a generation.
+
+use crate::agent::{Life, Manifest};
+use crate::sync::lock;
+use crate::wire::Secret;
+use serde_json::value::RawValue;
+use serde_json::{json, Map, Value};
+use std::collections::HashMap;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+
+/// The largest `last_result` that is kept, bytes; of a larger one only its size.
+const LAST_RESULT_BYTES: usize = 16 * 1024;
+/// How many ids are remembered of agents that have left, and where they went.
+const DEPARTED: usize = 1000;
+/// How many secrets are pinned before strangers with new ids are turned away.
+const PINNED: usize = 100_000;
+
+/// On whose word an agent is here.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Origin {
+    /// The admin deployed or sent it.
+    Admin,
+    /// It came on its own signature.
+    Own,
+}
+
+/// One generation of an agent.
+pub struct Record {
+    /// Its id.
+    pub id: String,
+    /// Unlike any other's on this node.
+    pub generation: u64,
+    /// How often this id was registered here.
+    pub sequence: u64,
+    /// Its process, memory and queue.
+    pub life: Arc<Life>,
+    /// On whose word it is here.
+    pub origin: Origin,
+    /// What it carries along.
+    pub metadata: Mutex<Map<String, Value>>,
+    /// The hops behind it.
+    pub trace: Vec<Value>,
+    /// Notes for this hop of the trace (`ctx.mark`).
+    pub notes: Mutex<Vec<String>>,
+    /// How often a hook ran.
+    pub activations: AtomicU64,
+    /// Unix seconds.
+    pub registered_at: i64,
+    last_result: Mutex<Option<Box<RawValue>>>,
+    /// Removed with the record, when the agent is not here any more.
+    state_dir: PathBuf,
+    discard: AtomicBool,
+}
+
+impl Record {
+    pub(super) fn new(life: Arc<Life>, generation: u64, sequence: u64, arrival: Arrived) -> Arc<Self> {
+        let manifest = &life.spec.manifest;
+        Arc::new(Record {
+            id: manifest.id.clone(),
+            generation,
+            sequence,
+            origin: arrival.origin,
+            metadata: Mutex::new(arrival.metadata),
+            trace: arrival.trace,
+            notes: Mutex::default(),
+            activations: AtomicU64::new(0),
+            registered_at: crate::wire::unix_now(),
+            last_result: Mutex::new(None),
+            state_dir: arrival.state_dir,
+            discard: AtomicBool::new(false),
+            life,
+        })
+    }
+
+    /// What the source says about itself.
+    pub fn manifest(&self) -> &Manifest {
+        &self.life.spec.manifest
+    }
+
+    /// Its own directory.
+    pub fn state_dir(&self) -> &PathBuf {
+        &self.state_dir
+    }
+
+    /// Its name: the manifest's, else its id.
+    pub fn name(&self) -> &str {
+        self.manifest().name.as_deref().unwrap_or(&self.id)
+    }
+
+    /// Keeps a result for `list_agents`.
+    pub fn keep_result(&self, result: &RawValue) {
+        let kept = if result.get().len() <= LAST_RESULT_BYTES {
+            Some(result.to_owned())
+        } else {
+            let text = json!({"omitted_bytes": result.get().len()}).to_string();
+            RawValue::from_string(text).ok()
+        };
+        *lock(&self.last_result) = kept;
+    }
+
+    /// Its files go with the record: the agent has left, was removed, or has a newer generation.
+    pub(super) fn discard_files(&self) {
+        self.discard.store(true, Ordering::Release);
+    }
+
+    /// Its line of `list_agents`: never a secret, never source.
+    pub fn summary(&self) -> Value {
+        let status = if self.life.is_departing() {
+            "departing"
+        } else if self.life.is_running() {
+            "running"
+        } else {
+            "idle"
+        };
+        json!({
+            "agent_id": self.id,
+            "agent_name": self.name(),
+            "agent_version": self.manifest().version,
+            "status": status,
+            "live": self.life.pid().is_some(),
+            "sequence": self.sequence,
+            "activations": self.activations.load(Ordering::Relaxed),
+            "last_result": *lock(&self.last_result),
+            "waiting": self.life.waiting(),
+            "hops": self.trace.len(),
+            "registered_at": self.registered_at,
+            "origin": match self.origin { Origin::Admin => "admin", Origin::Own => "own" },
+        })
+    }
+}
+
+impl Drop for Record {
+    fn drop(&mut self) {
+        if self.discard.load(Ordering::Acquire) {
+            // Best effort: what stays behind holds nothing that lives.
+            let _ = std::fs::remove_dir_all(&self.state_dir);
+            if let Some(home) = self.state_dir.parent() {
+                let _ = std::fs::remove_dir(home); // unless there is something else of the agent's
+            }
+        }
+    }
+}
+
+/// What a record takes over from its arrival.
+pub(super) struct Arrived {
+    pub(super) origin: Origin,
+    pub(super) metadata: Map<String, Value>,
+    pub(super) trace: Vec<Value>,
+    pub(super) state_dir: PathBuf,
+}
+
+/// Who lives here. Behind one mutex, held for map operations only.
+#[derive(Default)]
+pub(super) struct Registry {
+    agents: HashMap<String, Arc<Record>>,
+    sequences: HashMap<String, u64>,
+    pins: HashMap<String, Secret>,
+    departed: HashMap<String, String>,
+    generations: u64,
+}
+
+impl Registry {
+    pub(super) fn agent(&self, id: &str) -> Option<Arc<Record>> {
+        self.agents.get(id).cloned()
+    }
+
+    pub(super) fn all(&self) -> Vec<Arc<Record>> {
+        let mut all: Vec<_> = self.agents.values().cloned().collect();
+        all.sort_by(|a, b| a.id.cmp(&b.id));
+        all
+    }
+
+    /// The number of the next generation, and how often `id` will have been registered with it.
+    pub(super) fn next_generation(&mut self, id: &str) -> (u64, u64) {
+        self.generations += 1;
+        (self.generations, self.sequences.get(id).copied().unwrap_or(0) + 1)
+    }
+
+    /// Whether there is room for `id`.
+    pub(super) fn has_room(&self, id: &str, most: usize) -> bool {
+        self.agents.contains_key(id) || self.agents.len() < most
+    }
+
+    /// Makes `record` the current generation; returns the one before.
+    pub(super) fn insert(&mut self, record: &Arc<Record>) -> Option<Arc<Record>> {
+        *self.sequences.entry(record.id.clone()).or_default() = record.sequence;
+        self.pins.insert(record.id.clone(), record.manifest().secret.clone());
+        self.departed.remove(&record.id);
+        self.agents.insert(record.id.clone(), Arc::clone(record))
+    }
+
+    /// Removes that generation and no other.
+    pub(super) fn remove(&mut self, record: &Record) -> bool {
+        let current = self.agents.get(&record.id).is_some_and(|here| here.generation == record.generation);
+        if current {
+            self.agents.remove(&record.id);
+        }
+        current
+    }
+
+    /// The secret that counts for `id`, also when it has left.
+    pub(super) fn pinned(&self, id: &str) -> Option<Secret> {
+        self.pins.get(id).cloned()
+    }
+
+    /// Pins the secret of an agent that is expected and not here yet.
+    pub(super) fn pin(&mut self, id: &str, secret: Secret) {
+        self.pins.insert(id.to_owned(), secret);
+    }
+
+    pub(super) fn may_pin(&self) -> bool {
+        self.pins.len() < PINNED
+    }
+
+    pub(super) fn note_departure(&mut self, id: &str, destination: &str) {
+        if self.departed.len() >= DEPARTED {
+            self.departed.clear(); // only hints for people
+        }
+        self.departed.insert(id.to_owned(), destination.to_owned());
+    }
+
+    pub(super) fn departed_to(&self, id: &str) -> Option<&str> {
+        self.departed.get(id).map(String::as_str)
+    }
+}

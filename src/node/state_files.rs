@@ -1,0 +1,123 @@
+//! The files of an agent's `state/`: gathered when it goes, laid out when it comes.
+
+use super::messages::StateFile;
+use crate::base64;
+use std::fs;
+use std::io;
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::path::{Component, Path, PathBuf};
+
+/// How many files travel with an agent.
+const MOST_FILES: usize = 10_000;
+
+/// Makes an agent's directory, for its user alone.
+pub(super) fn make_dir(path: &Path) -> io::Result<()> {
+    fs::DirBuilder::new().recursive(true).mode(0o700).create(path)
+}
+
+/// Everything below `dir`: regular files only; links and special files stay behind.
+///
+/// # Errors
+/// More than `most_bytes` or too many files, or a file that can't be read: the text names it.
+pub(super) fn gather(dir: &Path, most_bytes: usize) -> Result<Vec<StateFile>, String> {
+    let mut files = Vec::new();
+    let mut bytes = 0usize;
+    let mut waiting = vec![PathBuf::new()];
+    while let Some(below) = waiting.pop() {
+        let entries = match fs::read_dir(dir.join(&below)) {
+            Ok(entries) => entries,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
+            Err(error) => return Err(format!("reading {}: {error}", dir.join(&below).display())),
+        };
+        for entry in entries {
+            let entry = entry.map_err(|error| format!("reading {}: {error}", dir.display()))?;
+            let path = below.join(entry.file_name());
+            let kind =
+                entry.file_type().map_err(|error| format!("looking at {}: {error}", path.display()))?;
+            if kind.is_dir() {
+                waiting.push(path);
+            } else if kind.is_file() {
+                let content = fs::read(dir.join(&path))
+                    .map_err(|error| format!("reading {}: {error}", path.display()))?;
+                bytes += content.len();
+                if bytes > most_bytes || files.len() >= MOST_FILES {
+                    return Err(format!("its state directory holds more than travels ({most_bytes} bytes, {MOST_FILES} files)"));
+                }
+                let name =
+                    path.to_str().ok_or_else(|| format!("the file name {} is not UTF-8", path.display()))?;
+                files.push(StateFile { path: name.to_owned(), content_base64: base64::encode(&content) });
+            }
+        }
+    }
+    files.sort_by(|a, b| a.path.cmp(&b.path));
+    Ok(files)
+}
+
+/// Lays `files` out below `dir`, which is new. On an error nothing is left of it.
+///
+/// # Errors
+/// A path that leads out, stands twice or is none, content that is not base64, a disk that is full.
+pub(super) fn lay_out(dir: &Path, files: &[StateFile]) -> Result<(), String> {
+    let laid = (|| {
+        make_dir(dir).map_err(|error| format!("making the agent's directory: {error}"))?;
+        if files.len() > MOST_FILES {
+            return Err(format!("it brings more than {MOST_FILES} files"));
+        }
+        for file in files {
+            let path = Path::new(&file.path);
+            let plain = path.components().all(|part| matches!(part, Component::Normal(_)));
+            if !plain || file.path.is_empty() || file.path.contains('\0') || file.path.ends_with('/') {
+                return Err(format!("the file path {:?} is not a plain relative one", file.path));
+            }
+            let content = base64::decode(&file.content_base64)
+                .map_err(|why| format!("the file {:?}: {why}", file.path))?;
+            let target = dir.join(path);
+            if let Some(parent) = target.parent() {
+                make_dir(parent).map_err(|error| format!("the file {:?}: {error}", file.path))?;
+            }
+            let mut options = fs::OpenOptions::new();
+            let opened = options.write(true).create_new(true).mode(0o600).open(&target);
+            opened
+                .and_then(|mut target| io::Write::write_all(&mut target, &content))
+                .map_err(|error| format!("the file {:?}: {error}", file.path))?;
+        }
+        Ok(())
+    })();
+    if laid.is_err() {
+        let _ = fs::remove_dir_all(dir); // best effort; the error itself is what matters
+    }
+    laid
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn file(path: &str, content: &str) -> StateFile {
+        StateFile { path: path.into(), content_base64: base64::encode(content.as_bytes()) }
+    }
+
+    #[test]
+    fn what_is_laid_out_is_gathered_again_and_links_stay_behind() {
+        let top = crate::testing::TempDir::new("state-files");
+        let dir = top.path().join("state");
+        lay_out(&dir, &[file("a.txt", "one"), file("deep/er/b", "")]).unwrap();
+        std::os::unix::fs::symlink("/etc/passwd", dir.join("link")).unwrap();
+        let files = gather(&dir, 100).unwrap();
+        let names: Vec<_> = files.iter().map(|file| file.path.as_str()).collect();
+        assert_eq!(names, ["a.txt", "deep/er/b"]);
+        assert!(gather(&dir, 2).unwrap_err().contains("more than travels"));
+    }
+
+    #[test]
+    fn a_path_that_leads_out_writes_nothing() {
+        let top = crate::testing::TempDir::new("state-out");
+        for path in ["../x", "/x", "a/../../x", "", "a//../b", "./..", "a/"] {
+            let dir = top.path().join("state");
+            assert!(lay_out(&dir, &[file("ok", "1"), file(path, "2")]).is_err(), "{path}");
+            assert!(!dir.exists(), "{path}");
+            assert!(!top.path().join("x").exists(), "{path}");
+        }
+        assert!(lay_out(&top.path().join("s"), &[file("a", "1"), file("a", "2")]).is_err(), "twice");
+    }
+}

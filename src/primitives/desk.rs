@@ -1,0 +1,351 @@
+//! The desk at which one agent's calls are taken: checks the grant, reads the arguments, calls the
+//! primitive.
+
+use super::{capabilities, files, http, run, search};
+use crate::agent::host::{CallError, Host, HostCall};
+use crate::base64;
+use crate::log::{escape, Level};
+use crate::node::messages::Mode;
+use crate::node::travel::Journey;
+use crate::node::{federation, Node, Record};
+use crate::sync::lock;
+use serde::{Deserialize, Serialize};
+use serde_json::value::{to_raw_value, RawValue};
+use serde_json::{json, Map, Value};
+use std::collections::BTreeMap;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Weak};
+use std::time::{Duration, Instant};
+
+/// The longest text of one `ctx.log` call, and of all its fields together, bytes.
+const LOG_BYTES: usize = 4096;
+/// Notes of one hop, and the longest, bytes.
+const MOST_NOTES: usize = 16;
+const NOTE_BYTES: usize = 1024;
+/// How many files `resources()` lists.
+const LISTED: usize = 50;
+
+/// Answers the `ctx` calls of one generation of one agent.
+pub struct Desk {
+    node: Arc<Node>,
+    /// Weak: the process that holds this desk must not keep its own record.
+    record: Weak<Record>,
+    id: String,
+}
+
+/// Makes the desk of an agent; given to the node.
+pub fn make_host(node: &Arc<Node>, record: &Arc<Record>) -> Arc<dyn Host> {
+    Arc::new(Desk { node: Arc::clone(node), record: Arc::downgrade(record), id: record.id.clone() })
+}
+
+type Answer = Result<Box<RawValue>, CallError>;
+
+impl Host for Desk {
+    fn is_quick(&self, name: &str) -> bool {
+        matches!(name, "log" | "mark" | "capabilities" | "networks" | "stage" | "state_dir")
+    }
+
+    fn call(&self, call: HostCall) -> Answer {
+        let record = self
+            .record
+            .upgrade()
+            .ok_or_else(|| CallError::new("departing", "this generation of the agent is over"))?;
+        let asked = record.manifest().capabilities.as_deref();
+        capabilities::check(&call.name, asked, self.node.config.keys.allow_subprocess)?;
+        match call.name.as_str() {
+            "log" => self.log(args(&call)?),
+            "mark" => mark(&record, args(&call)?),
+            "capabilities" => answer(&capabilities::list(asked, self.node.config.keys.allow_subprocess)),
+            "networks" => answer(&self.networks(&record)),
+            "stage" => answer(&stage(&record)),
+            "state_dir" => answer(&record.state_dir()),
+            "prompt" => self.prompt(),
+            "resources" => self.resources(),
+            "read_file" => self.read_file(args(&call)?),
+            "search_files" => self.search_files(args(&call)?, call.deadline),
+            "run" => self.run(args(&call)?, call.deadline),
+            "http_request" => http_request(args(&call)?, call.deadline),
+            "clone" => self.travel(&record, Mode::Clone, call),
+            "move" => self.travel(&record, Mode::Move, call),
+            "return_to_stage" => self.return_to_stage(&record, call),
+            "wake" => self.wake(&record, args(&call)?),
+            other => Err(CallError::new("bad_payload", format!("there is no ctx method {other:?}"))),
+        }
+    }
+
+    fn printed(&self, line: &str) {
+        self.node.log.agent(&self.id, "agent_printed", line);
+    }
+
+    fn ended(&self, how: &str) {
+        let asked_for = how.starts_with("ended: ");
+        if !asked_for {
+            self.node.counters.crashes.fetch_add(1, Ordering::Relaxed);
+        }
+        let level = if asked_for { Level::Info } else { Level::Warn };
+        self.node.log.event(level, "agent_process_ended", &[("agent", &self.id), ("how", how)]);
+    }
+}
+
+#[derive(Deserialize)]
+struct LogArgs {
+    message: String,
+    #[serde(default)]
+    fields: Map<String, Value>,
+}
+
+#[derive(Deserialize)]
+struct NoteArgs {
+    note: String,
+}
+
+#[derive(Deserialize)]
+struct ReadArgs {
+    path: String,
+    #[serde(default)]
+    binary: bool,
+}
+
+#[derive(Deserialize)]
+struct SearchArgs {
+    query: String,
+    path: String,
+    limit: usize,
+}
+
+#[derive(Deserialize)]
+struct RunArgs {
+    command: Vec<String>,
+    timeout: f64,
+}
+
+#[derive(Deserialize)]
+struct HttpArgs {
+    method: String,
+    url: String,
+    #[serde(default)]
+    body: Option<String>,
+    #[serde(default)]
+    body_base64: Option<String>,
+    #[serde(default)]
+    headers: BTreeMap<String, String>,
+    timeout: f64,
+}
+
+#[derive(Deserialize)]
+struct TravelArgs {
+    #[serde(default)]
+    destination: Option<Value>,
+    payload: Box<RawValue>,
+    #[serde(default)]
+    timeout: Option<f64>,
+}
+
+#[derive(Deserialize)]
+struct WakeArgs {
+    from: Value,
+    message: Value,
+}
+
+impl Desk {
+    fn log(&self, args: LogArgs) -> Answer {
+        let mut text = cut(&args.message, LOG_BYTES);
+        let mut fields = String::new();
+        for (name, value) in &args.fields {
+            let value = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
+            fields.push_str(&format!(" {}={}", escape(name), escape(&value)));
+        }
+        text.push_str(&cut(&fields, LOG_BYTES));
+        self.node.log.agent(&self.id, "agent_log", &text);
+        answer(&())
+    }
+
+    /// This node's place in the tree: the configured one, or that of the view which the agent brought.
+    fn networks(&self, record: &Record) -> federation::TreeNode {
+        let own = self.node.place();
+        if self.node.config.keys.federation.is_some() {
+            return own;
+        }
+        let view = federation::carried(lock(&record.metadata).get("network"));
+        match view {
+            Some(tree) => tree.with_own(&own).find(&own.name).cloned().unwrap_or(own),
+            None => own,
+        }
+    }
+
+    fn prompt(&self) -> Answer {
+        let Some(file) = &self.node.config.keys.prompt_file else { return answer(&()) };
+        let text = std::fs::read_to_string(file)
+            .map_err(|error| CallError::new("internal", format!("reading the prompt file: {error}")))?;
+        answer(&super::prompt::for_agents(&text))
+    }
+
+    fn resources(&self) -> Answer {
+        let files = files::list_first(&self.node.data_root, LISTED)?;
+        let host = &self.node.config.keys.advertise_host;
+        let container = self.node.describe(host.as_deref().unwrap_or(&self.node.config.keys.listen_host));
+        answer(&json!({
+            "container": container,
+            "data_root": self.node.data_root.path().to_string_lossy(),
+            "files": files,
+            "allow_subprocess": self.node.config.keys.allow_subprocess,
+        }))
+    }
+
+    fn read_file(&self, args: ReadArgs) -> Answer {
+        // What goes over the bridge is at most a line; base64 takes a third more.
+        let most = (self.node.config.keys.max_message_bytes as u64 / 2).min(files::MAX_FILE_BYTES);
+        let content = files::read_file(&self.node.data_root, &args.path, most, args.binary)?;
+        answer(&content.text.or(content.base64))
+    }
+
+    fn search_files(&self, args: SearchArgs, deadline: Instant) -> Answer {
+        let found =
+            search::search_files(&self.node.data_root, &args.query, &args.path, args.limit, deadline)?;
+        if found.skipped > 0 {
+            let skipped = found.skipped.to_string();
+            self.node.log.event(
+                Level::Info,
+                "search_passed_over",
+                &[("agent", &self.id), ("unreadable", &skipped)],
+            );
+        }
+        answer(&found)
+    }
+
+    fn run(&self, args: RunArgs, deadline: Instant) -> Answer {
+        let home = self.node.data_root.path();
+        let mut environment = run::minimal_environment(home);
+        for (name, value) in &mut environment {
+            if name == "PATH" {
+                *value = crate::agent::python::search_path();
+            }
+        }
+        let setup = run::RunSetup {
+            supervisor: &self.node.pool.settings().self_exe,
+            directory: home,
+            environment: &environment,
+        };
+        answer(&run::run(&setup, &args.command, within(args.timeout, deadline)?)?)
+    }
+
+    fn travel(&self, record: &Arc<Record>, mode: Mode, call: HostCall) -> Answer {
+        let order: TravelArgs = args(&call)?;
+        let name = match &order.destination {
+            Some(Value::String(name)) => name.clone(),
+            // A node as `networks()` gives it serves as well as its name.
+            Some(Value::Object(node)) => {
+                node.get("name").and_then(Value::as_str).unwrap_or_default().to_owned()
+            }
+            _ => return Err(CallError::new("bad_payload", "the destination must be the name of a node")),
+        };
+        let destination = self.node.resolve(record, &name)?;
+        self.go(record, mode, destination, order, call)
+    }
+
+    fn return_to_stage(&self, record: &Arc<Record>, call: HostCall) -> Answer {
+        let stage = federation::stage(&lock(&record.metadata));
+        let home = stage.as_ref().and_then(federation::Destination::of);
+        let home =
+            home.ok_or_else(|| CallError::new("unknown_destination", "the agent was not sent from a stage"))?;
+        let order = args(&call)?;
+        self.go(record, Mode::Move, home, order, call)
+    }
+
+    fn go(
+        &self,
+        record: &Arc<Record>,
+        mode: Mode,
+        destination: federation::Destination,
+        order: TravelArgs,
+        call: HostCall,
+    ) -> Answer {
+        if !call.in_hook {
+            return Err(CallError::new("forbidden", "an agent travels only from within a hook"));
+        }
+        let deadline = match order.timeout {
+            Some(seconds) => Instant::now() + within(seconds, call.deadline)?,
+            None => call.deadline,
+        };
+        let journey = Journey {
+            mode,
+            destination,
+            activate: order.payload.get().to_owned(),
+            memory: call.memory.map(|memory| memory.get().into()),
+            deadline,
+            cancel: order.timeout.is_some(),
+        };
+        self.node.travel(record, journey)
+    }
+
+    fn wake(&self, record: &Arc<Record>, args: WakeArgs) -> Answer {
+        let message = json!({"from": args.from, "message": args.message}).to_string();
+        self.node
+            .wake(record, message)
+            .map_err(|failure| CallError::new(failure.code.as_str(), failure.message))?;
+        answer(&())
+    }
+}
+
+fn mark(record: &Record, args: NoteArgs) -> Answer {
+    let mut notes = lock(&record.notes);
+    if notes.len() >= MOST_NOTES || args.note.len() > NOTE_BYTES {
+        let text = format!("a hop of the trace takes {MOST_NOTES} notes of at most {NOTE_BYTES} bytes");
+        return Err(CallError::new("too_large", text));
+    }
+    notes.push(args.note);
+    answer(&())
+}
+
+fn stage(record: &Record) -> Option<Value> {
+    let stage = federation::stage(&lock(&record.metadata))?;
+    Some(json!({"name": stage.name, "host": stage.host, "port": stage.port}))
+}
+
+fn http_request(args: HttpArgs, deadline: Instant) -> Answer {
+    let decoded = args.body_base64.as_deref().map(base64::decode).transpose();
+    let body = match (
+        args.body,
+        decoded.map_err(|why| CallError::new("bad_payload", format!("the body: {why}")))?,
+    ) {
+        (Some(text), _) => Some(text.into_bytes()),
+        (None, bytes) => bytes,
+    };
+    let timeout = within(args.timeout, deadline)?;
+    answer(&http::http_request(&args.method, &args.url, body.as_deref(), &args.headers, timeout)?)
+}
+
+/// `seconds`, but not past the hook's deadline.
+fn within(seconds: f64, deadline: Instant) -> Result<Duration, CallError> {
+    if seconds.is_nan() || seconds <= 0.0 {
+        return Err(CallError::new(
+            "bad_payload",
+            format!("the timeout must be a positive number of seconds, not {seconds}"),
+        ));
+    }
+    let left = deadline.saturating_duration_since(Instant::now());
+    Ok(Duration::try_from_secs_f64(seconds).unwrap_or(left).min(left))
+}
+
+fn args<'a, T: Deserialize<'a>>(call: &'a HostCall) -> Result<T, CallError> {
+    serde_json::from_str(call.args.get()).map_err(|error| {
+        let text = error.to_string();
+        let text = text.split(" at line ").next().unwrap_or(&text);
+        CallError::new("bad_payload", format!("the arguments of {}: {text}", call.name))
+    })
+}
+
+fn answer(value: &impl Serialize) -> Answer {
+    to_raw_value(value).map_err(|error| CallError::new("internal", error.to_string()))
+}
+
+fn cut(text: &str, most: usize) -> String {
+    if text.len() <= most {
+        return text.to_owned();
+    }
+    let mut end = most;
+    while !text.is_char_boundary(end) {
+        end -= 1;
+    }
+    format!("{} … ({} bytes more)", &text[..end], text.len() - end)
+}

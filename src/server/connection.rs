@@ -1,0 +1,66 @@
+//! One connection: lines in, answers out, deadlines that are total.
+
+use super::requests;
+use crate::node::Node;
+use crate::wire::{Answer, Code, Failure, Line, LineReader, ReadError};
+use std::net::TcpStream;
+use std::sync::atomic::Ordering;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// What a peer may still send after its last answer, and how long it may take: closing with unread
+/// data would reset the connection and could take the answer with it.
+const DRAIN_BYTES: usize = 64 << 20;
+const DRAIN_TIME: Duration = Duration::from_secs(2);
+/// How long a peer may take to read its answer.
+const WRITE_TIME: Duration = Duration::from_secs(60);
+
+/// Serves a connection to its end.
+pub(super) fn serve(node: &Arc<Node>, stream: &TcpStream) {
+    let keys = &node.config.keys;
+    let seconds = |value: f64| Duration::try_from_secs_f64(value).unwrap_or(Duration::from_secs(3600));
+    let (line_time, idle_time) = (seconds(keys.request_timeout_s), seconds(keys.keep_alive_timeout_s));
+    let _ = stream.set_nodelay(true);
+    let mut reader = LineReader::new(stream, keys.max_message_bytes);
+    let mut first = true;
+    loop {
+        if !first && !matches!(reader.wait(Instant::now() + idle_time), Ok(true)) {
+            break;
+        }
+        first = false;
+        let (answer, keep) = match reader.next_line(Instant::now() + line_time) {
+            Ok(Line::Text(line)) => respond(node, line, stream),
+            Ok(Line::End) => break,
+            Err(ReadError::TooLarge { limit }) => {
+                let text = format!("the line is longer than {limit} bytes (max_message_bytes)");
+                (unsigned(node, Code::TooLarge, &text), false)
+            }
+            Err(ReadError::TimedOut { .. }) => {
+                let text = format!("no whole request line came within {:.0} s", line_time.as_secs_f64());
+                (unsigned(node, Code::Timeout, &text), false)
+            }
+            Err(_) => return, // reset, or gone: nobody is there to be told
+        };
+        if crate::wire::write_line(stream, &answer, Instant::now() + WRITE_TIME).is_err() || !keep {
+            break;
+        }
+    }
+    crate::wire::close(stream, DRAIN_BYTES, DRAIN_TIME);
+}
+
+fn respond(node: &Arc<Node>, line: Vec<u8>, stream: &TcpStream) -> (String, bool) {
+    node.counters.requests.fetch_add(1, Ordering::Relaxed);
+    let answered =
+        std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| requests::answer(node, line, stream)));
+    let (answer, keep) = answered.unwrap_or_else(|_| {
+        (unsigned(node, Code::Internal, "the node failed at this request; its log says how"), false)
+    });
+    if !answer.contains("\"status\":\"ok\"") {
+        node.counters.errors.fetch_add(1, Ordering::Relaxed);
+    }
+    (answer, keep && !node.is_stopping())
+}
+
+fn unsigned(node: &Node, code: Code, text: &str) -> String {
+    Answer::failure(node.name(), &Failure::new(code, text)).to_line(None)
+}

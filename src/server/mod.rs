@@ -1,0 +1,169 @@
+//! The TCP server: threads that wait in `accept`, one connection each while it lives.
+//!
+//! A waiting thread costs a few pages; starting one for each connection costs a scheduler's delay
+//! with a bad tail. So a connection's thread goes back to `accept` when it is done, and a new one is
+//! started only when the last waiting one has been taken.
+
+mod connection;
+mod requests;
+
+use crate::log::Level;
+use crate::node::Node;
+use crate::wire::{Answer, Code, Failure};
+use std::io;
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// Threads beyond `max_connections`: they tell whoever is too many.
+const SPARE: usize = 4;
+/// Waiting threads that are kept; above that, one that has nothing to do ends.
+const KEPT: usize = 16;
+/// What a refused connection may still send and how long it may take, before it is closed.
+const REFUSED_BYTES: usize = 64 * 1024;
+const REFUSED_TIME: Duration = Duration::from_millis(50);
+
+/// A listening server. Dropping it stops it.
+pub struct Server {
+    shared: Arc<Shared>,
+    address: SocketAddr,
+}
+
+struct Shared {
+    node: Arc<Node>,
+    listener: TcpListener,
+    most: usize,
+    threads: AtomicUsize,
+    waiting: AtomicUsize,
+    connections: AtomicUsize,
+    stopping: AtomicBool,
+}
+
+impl Server {
+    /// Answers what comes to `listener`.
+    ///
+    /// # Errors
+    /// No thread can be started.
+    pub fn start(node: Arc<Node>, listener: TcpListener) -> Result<Server, String> {
+        let address = listener.local_addr().map_err(|error| error.to_string())?;
+        node.set_listening(address);
+        let shared = Arc::new(Shared {
+            most: node.config.keys.max_connections,
+            node,
+            listener,
+            threads: AtomicUsize::new(0),
+            waiting: AtomicUsize::new(0),
+            connections: AtomicUsize::new(0),
+            stopping: AtomicBool::new(false),
+        });
+        add_thread(&shared).map_err(|error| format!("starting a thread: {error}"))?;
+        Ok(Server { shared, address })
+    }
+
+    /// Where it listens.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Takes no new connections; those that are open get their answers.
+    pub fn stop(&self) {
+        self.shared.stopping.store(true, Ordering::Release);
+        // On Linux this wakes every thread that waits in accept, with EINVAL.
+        let _ = rustix::net::shutdown(&self.shared.listener, rustix::net::Shutdown::Both);
+    }
+
+    /// Waits until open connections are done, at most until the deadline. Returns how many are left.
+    pub fn drain(&self, deadline: Instant) -> usize {
+        loop {
+            let open = self.shared.connections.load(Ordering::Acquire);
+            if open == 0 || Instant::now() >= deadline {
+                return open;
+            }
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        self.stop();
+    }
+}
+
+fn add_thread(shared: &Arc<Shared>) -> io::Result<()> {
+    shared.threads.fetch_add(1, Ordering::AcqRel);
+    let ours = Arc::clone(shared);
+    // A connection's own work is shallow; the deepest is JSON of 64 levels.
+    let builder = std::thread::Builder::new().name("connection".into()).stack_size(1 << 20);
+    builder.spawn(move || ours.serve()).map(drop).inspect_err(|_| {
+        shared.threads.fetch_sub(1, Ordering::AcqRel);
+    })
+}
+
+impl Shared {
+    fn serve(self: &Arc<Self>) {
+        loop {
+            self.waiting.fetch_add(1, Ordering::AcqRel);
+            let accepted = self.listener.accept();
+            let waiting = self.waiting.fetch_sub(1, Ordering::AcqRel) - 1;
+            if self.stopping.load(Ordering::Acquire) {
+                break;
+            }
+            let (stream, _) = match accepted {
+                Ok(accepted) => accepted,
+                Err(error) => {
+                    if !matches!(error.kind(), io::ErrorKind::Interrupted | io::ErrorKind::ConnectionAborted)
+                    {
+                        // Out of descriptors or memory: nothing that hurrying would help.
+                        std::thread::sleep(Duration::from_millis(20));
+                    }
+                    continue;
+                }
+            };
+            if waiting == 0 && self.threads.load(Ordering::Acquire) < self.most + SPARE {
+                if let Err(error) = add_thread(self) {
+                    self.node.log.event(Level::Warn, "no_thread", &[("error", &error.to_string())]);
+                }
+            }
+            self.attend(stream);
+            if self.waiting.load(Ordering::Acquire) >= KEPT {
+                break;
+            }
+        }
+        self.threads.fetch_sub(1, Ordering::AcqRel);
+    }
+
+    fn attend(&self, stream: TcpStream) {
+        let open = self.connections.fetch_add(1, Ordering::AcqRel);
+        let _open = Open(&self.connections);
+        if open >= self.most {
+            refuse(&self.node, &stream);
+            return;
+        }
+        let served =
+            std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| connection::serve(&self.node, &stream)));
+        if served.is_err() {
+            // The panic hook has printed where; the connection ends, the node goes on.
+            let _ = stream.shutdown(Shutdown::Both);
+        }
+    }
+}
+
+/// Counts a connection out, however it ends.
+struct Open<'a>(&'a AtomicUsize);
+
+impl Drop for Open<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::AcqRel);
+    }
+}
+
+fn refuse(node: &Node, stream: &TcpStream) {
+    let most = node.config.keys.max_connections;
+    let failure =
+        Failure::new(Code::Busy, format!("the node serves {most} connections, as many as it may; try again"));
+    let line = Answer::failure(node.name(), &failure).to_line(None);
+    let _ = crate::wire::write_line(stream, &line, Instant::now() + REFUSED_TIME);
+    crate::wire::close(stream, REFUSED_BYTES, REFUSED_TIME);
+}

@@ -1,0 +1,194 @@
+//! From a line to its answer: the checks in the protocol's order, then one `match` from type to handler.
+
+use crate::agent::Manifest;
+use crate::log::Level;
+use crate::node::messages::{self, deadline};
+use crate::node::senders::{Sender, Signed};
+use crate::node::Node;
+use crate::wire::{freshness, unix_now, Answer, Code, Failure, Request};
+use serde_json::value::RawValue;
+use serde_json::{json, Value};
+use std::net::TcpStream;
+use std::sync::Arc;
+
+/// Answers a line; the second says whether the connection stays open.
+pub(super) fn answer(node: &Arc<Node>, line: Vec<u8>, stream: &TcpStream) -> (String, bool) {
+    let request = match Request::parse(line) {
+        Ok(request) => request,
+        Err(failure) => return (refuse(node, "?", &failure), false),
+    };
+    let fresh = freshness(request.timestamp, unix_now(), node.config.keys.clock_skew_s);
+    let signed = match node.authenticate(&request) {
+        Ok(signed) => signed,
+        // Freshness comes first in the order; the signature is looked at all the same, because an
+        // answer to whoever signed well is signed, a refusal too.
+        Err(failure) => return (refuse(node, &request.sender, &fresh.err().unwrap_or(failure)), false),
+    };
+    let answered = if request.kind == "receive_agent" {
+        receive(node, &request, &signed, fresh)
+    } else {
+        match fresh.and_then(|()| carry_out(node, &request, &signed, stream)) {
+            Ok(answer) => answer,
+            Err(failure) => failed(node, &request, &failure),
+        }
+    };
+    let proof = Some((request.nonce.as_str(), &signed.secret));
+    let line = answered.to_line(proof);
+    let most = node.config.keys.max_message_bytes;
+    if line.len() > most {
+        let text = format!(
+            "the answer has {} bytes, more than a line may have ({most}, max_message_bytes)",
+            line.len()
+        );
+        return (
+            failed(node, &request, &Failure::new(Code::TooLarge, text)).to_line(proof),
+            request.keep_alive,
+        );
+    }
+    (line, request.keep_alive)
+}
+
+fn refuse(node: &Node, sender: &str, failure: &Failure) -> String {
+    let fields = [("sender", sender), ("code", failure.code.as_str()), ("error", &failure.message)];
+    node.log.event(Level::Warn, "request_refused", &fields);
+    Answer::failure(node.name(), failure).to_line(None)
+}
+
+fn failed(node: &Node, request: &Request, failure: &Failure) -> Answer {
+    let fields = [
+        ("type", request.kind.as_str()),
+        ("sender", request.sender.as_str()),
+        ("code", failure.code.as_str()),
+        ("error", &failure.message),
+    ];
+    node.log.event(Level::Warn, "request_failed", &fields);
+    Answer::failure(node.name(), failure)
+}
+
+fn carry_out(
+    node: &Arc<Node>,
+    request: &Request,
+    signed: &Signed,
+    stream: &TcpStream,
+) -> Result<Answer, Failure> {
+    node.first_time(signed, request)?;
+    node.authorise(signed, request)?;
+    if node.is_stopping() {
+        return Err(Failure::new(Code::ShuttingDown, "the node is shutting down"));
+    }
+    let payload = request.payload();
+    match request.kind.as_str() {
+        "deploy_agent" => say(node, &node.deploy(read(request)?)?),
+        "invoke_agent" => {
+            let order: messages::Invoke = read(request)?;
+            let until = deadline(order.timeout, node.hook_limit())?;
+            let message = order.message.as_deref().map_or("{}", RawValue::get);
+            let outcome = node.invoke(&order.agent_id, message, until)?;
+            let id = Value::from(order.agent_id);
+            say_text(node, &format!("{{\"agent_id\":{id},\"result\":{}}}", outcome.result.get()))
+        }
+        "dispatch_agent" => say(node, &node.dispatch(read(request)?)?),
+        "remove_agent" => {
+            let order: messages::Remove = read(request)?;
+            node.remove(&order.agent_id)?;
+            Ok(plain(node, json!({"agent_id": order.agent_id})))
+        }
+        "list_agents" => {
+            let _: messages::Nothing = read(request)?;
+            let all: Vec<Value> = node.agents().iter().map(|record| record.summary()).collect();
+            Ok(plain(node, all.into()))
+        }
+        "describe_container" => {
+            let _: messages::Nothing = read(request)?;
+            Ok(plain(node, node.describe(&seen_host(node, stream))))
+        }
+        "network_tree" => {
+            let _: messages::Nothing = read(request)?;
+            Ok(plain(node, serde_json::to_value(node.tree()).unwrap_or_default()))
+        }
+        kind @ ("transfer_status" | "transfer_cancel" | "transfer_forget") => {
+            let order: messages::TransferRef = messages::read(kind, payload)?;
+            let id = match (&signed.sender, order.agent_id) {
+                (Sender::Agent(id), _) => id.clone(),
+                (_, Some(id)) => id,
+                (_, None) => {
+                    return Err(Failure::new(
+                        Code::BadPayload,
+                        format!("the payload of {kind}: agent_id is missing"),
+                    ))
+                }
+            };
+            node.transfer_query(kind, &id, &order.transfer_id, &signed.secret)
+        }
+        kind => Err(Failure::new(Code::UnknownType, format!("there is no message type {kind:?}"))),
+    }
+}
+
+/// `receive_agent` has an order of its own: the ledger answers for a transfer that it knows, and each
+/// refusal says where the transfer stands.
+fn receive(node: &Arc<Node>, request: &Request, signed: &Signed, fresh: Result<(), Failure>) -> Answer {
+    let untouched = |failure: Failure| failed(node, request, &failure.with_value("transfer", "untouched"));
+    if let Err(failure) = fresh {
+        // Noted, so that these bytes do not act later, when the clocks agree.
+        let _ = node.first_time(signed, request);
+        return untouched(failure);
+    }
+    let refused = |failure: Failure| failed(node, request, &failure.with_value("transfer", "refused"));
+    let order: messages::Receive = match read(request) {
+        Ok(order) => order,
+        Err(failure) => return refused(failure),
+    };
+    let manifest = match Manifest::read(&order.source_code) {
+        Ok(manifest) => manifest,
+        Err(why) => return refused(Failure::new(Code::Rejected, format!("the source: {why}"))),
+    };
+    let transfer = order.transfer_id.clone();
+    if let Some(transfer) = transfer.as_deref().filter(|transfer| node.knows_transfer(&manifest.id, transfer))
+    {
+        return node.answer_known(&manifest.id, transfer, order.timeout);
+    }
+    if let Err(failure) = node.first_time(signed, request) {
+        return untouched(failure);
+    }
+    let barred = node.authorise(signed, request).and_then(|()| match &signed.sender {
+        Sender::Agent(id) if *id != manifest.id => {
+            let text =
+                format!("{id:?} sends the source of {:?}; an agent may bring only its own", manifest.id);
+            Err(Failure::new(Code::Forbidden, text))
+        }
+        Sender::Agent(id) if signed.vouched_by_itself => node.admit_stranger(id),
+        _ => Ok(()),
+    });
+    node.receive(order, manifest, signed, barred)
+}
+
+fn read<'a, T: serde::Deserialize<'a>>(request: &'a Request) -> Result<T, Failure> {
+    messages::read(&request.kind, request.payload())
+}
+
+fn plain(node: &Node, value: Value) -> Answer {
+    node.plain_answer(&value)
+}
+
+fn say(node: &Node, result: &RawValue) -> Result<Answer, Failure> {
+    say_text(node, result.get())
+}
+
+/// A result that came from an agent may be something that no line can say.
+fn say_text(node: &Node, result: &str) -> Result<Answer, Failure> {
+    Answer::ok(node.name(), result).map_err(|wrong| {
+        Failure::new(
+            Code::AgentError,
+            format!("the agent's result does not go into an answer: {}", wrong.what),
+        )
+    })
+}
+
+/// This node's address as the asker sees it, unless one is configured.
+fn seen_host(node: &Node, stream: &TcpStream) -> String {
+    match (&node.config.keys.advertise_host, stream.local_addr()) {
+        (Some(host), _) => host.clone(),
+        (None, Ok(address)) => address.ip().to_string(),
+        (None, Err(_)) => node.config.keys.listen_host.clone(),
+    }
+}
