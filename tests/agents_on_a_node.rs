@@ -2,8 +2,12 @@
 
 #[path = "support/mod.rs"]
 mod support;
-use serde_json::json;
-use support::lab::{agent, until, Lab};
+use agentcontainer::node::Keys;
+use serde_json::{json, Value};
+use std::time::{Duration, Instant};
+use support::lab::{agent, keys, until, Lab};
+
+const COUNTER: &str = "def __init__(self):\n    self.count = 0\ndef on_message(self, ctx, message):\n    self.count += 1\n    return self.count";
 
 #[test]
 fn an_agent_is_deployed_activated_and_answers() {
@@ -11,6 +15,423 @@ fn an_agent_is_deployed_activated_and_answers() {
     let source = agent("echo", "def on_activate(self, ctx, payload):\n    return {'here': ctx.container_name, 'got': payload}\ndef on_message(self, ctx, message):\n    return [message, ctx.agent_id, ctx.trace]");
     let result = lab.deploy(&source);
     assert_eq!(result["activate_result"], json!({"here": "one", "got": {}}), "{result}");
-    assert_eq!(result["status"], "active");
+    assert_eq!((result["status"].as_str(), result["sequence"].as_u64()), (Some("active"), Some(1)));
     assert_eq!(lab.invoke("echo", json!({"a": 1})), json!([{"a": 1}, "echo", []]));
+    assert_eq!(
+        lab.ok("invoke_agent", json!({"agent_id": "echo"}))["result"],
+        json!([{}, "echo", []]),
+        "absent: {{}}"
+    );
+    assert_eq!(
+        lab.ok("invoke_agent", json!({"agent_id": "echo", "message": null}))["result"][0],
+        Value::Null
+    );
+}
+
+#[test]
+fn an_agent_without_activate_payload_is_not_activated() {
+    let lab = Lab::start("quiet");
+    let source = agent("quiet", "def on_activate(self, ctx, payload):\n    self.woke = True\ndef on_message(self, ctx, m):\n    return hasattr(self, 'woke')");
+    let result = lab.ok("deploy_agent", json!({"source_code": source}));
+    assert_eq!((result["status"].as_str(), &result["activate_result"]), (Some("registered"), &Value::Null));
+    assert_eq!(lab.invoke("quiet", json!(1)), json!(false));
+}
+
+#[test]
+fn numbers_and_text_pass_through_as_they_are() {
+    let lab = Lab::start("numbers");
+    lab.deploy(&agent("echo", "def on_message(self, ctx, m):\n    return m"));
+    let message = r#"{"agent_id":"echo","message":[9007199254740993,18446744073709551617,1.0,-0.0,1e-7,"ü \u2028 \ud83d\ude00 \u0000"]}"#;
+    let answer = lab.ask_as("admin", support::lab::ADMIN, "invoke_agent", message);
+    let result = answer.result().unwrap();
+    for part in ["9007199254740993", "18446744073709551617", "1.0", "-0.0", "1e-07"] {
+        assert!(result.contains(part), "{part}: {result}");
+    }
+    let told: Value = serde_json::from_str(result).unwrap();
+    assert_eq!(told["result"][5], json!("ü \u{2028} 😀 \0"));
+}
+
+#[test]
+fn async_hooks_run_without_a_loop_with_one_and_side_by_side() {
+    let lab = Lab::start("async");
+    let plain = agent("plain", "async def on_message(self, ctx, m):\n    names = await ctx.capabilities()\n    tree = await ctx.networks()\n    return [len(names) > 5, tree['name']]");
+    lab.deploy(&plain);
+    assert_eq!(lab.invoke("plain", json!({})), json!([true, "async"]));
+    let looped = format!("import asyncio\n{}", agent("looped", "async def on_message(self, ctx, m):\n    task = asyncio.create_task(ctx.stage()) if hasattr(asyncio, 'create_task') else asyncio.ensure_future(ctx.stage())\n    await asyncio.sleep(0.01)\n    both = await asyncio.gather(ctx.run(['sleep', '0.5']), ctx.run(['sleep', '0.5']), asyncio.sleep(0.5))\n    return [r['returncode'] for r in both[:2]] + [await task, await asyncio.wait_for(ctx.state_dir(), 5) != '']"));
+    lab.deploy(&looped);
+    let before = Instant::now();
+    assert_eq!(lab.invoke("looped", json!({})), json!([0, 0, null, true]));
+    assert!(
+        before.elapsed() < Duration::from_millis(1400),
+        "two sleeps side by side took {:?}",
+        before.elapsed()
+    );
+}
+
+#[test]
+fn a_call_that_is_not_awaited_is_made_and_done_before_the_answer() {
+    let lab = Lab::start("unawaited");
+    for (id, import) in [("with-loop", "import asyncio\n"), ("without-loop", "")] {
+        let source = agent(id, "async def on_message(self, ctx, m):\n    ctx.run(['sh', '-c', 'echo made > $HOME/made'])\n    ctx.read_file('missing')\n    return 'over'");
+        lab.deploy(&format!("{import}{source}"));
+        let made = lab.dir.path().join("data/made");
+        let _ = std::fs::remove_file(&made);
+        assert_eq!(lab.invoke(id, json!({})), json!("over"));
+        assert!(made.exists(), "{id}");
+        until(5, "the failed call is told", || {
+            lab.logged().contains("was not awaited and failed: not_found")
+        });
+    }
+}
+
+#[test]
+fn a_thread_of_an_async_hook_makes_blocking_calls() {
+    let lab = Lab::start("threads");
+    lab.deploy(&format!("import asyncio\n{}", agent("threads", "async def on_message(self, ctx, m):\n    loop = asyncio.get_event_loop()\n    inner = await loop.run_in_executor(None, lambda: ctx.networks()['name'])\n    return [inner, (await ctx.networks())['name']]")));
+    assert_eq!(lab.invoke("threads", json!({})), json!(["threads", "threads"]));
+    let source = agent("sync", "def on_message(self, ctx, m):\n    import threading\n    got = []\n    crew = [threading.Thread(target=lambda: got.append(ctx.run(['echo', 'x'])['stdout'])) for _ in range(8)]\n    [t.start() for t in crew]\n    [t.join() for t in crew]\n    return got");
+    lab.deploy(&source);
+    assert_eq!(lab.invoke("sync", json!({})), json!(vec!["x\n"; 8]));
+}
+
+#[test]
+fn hooks_of_one_agent_run_one_at_a_time_in_order() {
+    let lab = Lab::start("order");
+    lab.deploy(&agent("slow", "def __init__(self):\n    self.seen = []\n    self.inside = 0\ndef on_message(self, ctx, m):\n    import time\n    self.inside += 1\n    assert self.inside == 1\n    time.sleep(0.02)\n    self.inside -= 1\n    self.seen.append(m)\n    return self.seen"));
+    std::thread::scope(|scope| {
+        for number in 0..10 {
+            let lab = &lab;
+            scope.spawn(move || lab.invoke("slow", json!(number)));
+        }
+    });
+    assert_eq!(lab.invoke("slow", json!("last")).as_array().unwrap().len(), 11);
+}
+
+#[test]
+fn an_exception_comes_back_as_type_text_and_the_agents_own_lines() {
+    let lab = Lab::start("raises");
+    lab.deploy(&agent("raises", "def on_message(self, ctx, m):\n    return self.helper(m)\ndef helper(self, m):\n    import json\n    return json.loads(m)"));
+    let answer = lab.ask("invoke_agent", json!({"agent_id": "raises", "message": "{nope"}));
+    assert_eq!(answer.code(), Some("agent_error"));
+    let error: Value = serde_json::from_str(answer.field("agent_error").unwrap()).unwrap();
+    assert_eq!(error["type"], "json.decoder.JSONDecodeError");
+    let lines: Vec<&str> =
+        error["traceback"].as_array().unwrap().iter().map(|line| line.as_str().unwrap()).collect();
+    assert_eq!(
+        lines,
+        ["agent.py:6, in on_message: return self.helper(m)", "agent.py:9, in helper: return json.loads(m)"]
+    );
+    assert!(answer.error().unwrap().contains("Expecting property name"), "{:?}", answer.error());
+}
+
+#[test]
+fn what_json_cannot_say_is_an_error_that_names_the_type() {
+    let lab = Lab::start("unsayable");
+    let cases = [
+        ("{1, 2}", "set"),
+        ("object()", "object"),
+        ("{'a': [b'x']}", "bytes"),
+        ("float('nan')", "nan"),
+        ("'\\ud800'", "surrogate"),
+        ("{(1, 2): 3}", "tuple"),
+    ];
+    for (index, (value, part)) in cases.iter().enumerate() {
+        let id = format!("bad-{index}");
+        lab.deploy(&agent(&id, &format!("def on_message(self, ctx, m):\n    return {value}")));
+        let (code, text) = lab.err("invoke_agent", json!({"agent_id": id}));
+        assert!(code == "agent_error" && text.contains(part), "{value}: {code} {text}");
+    }
+    for (id, body, part) in [
+        ("deep", "x = 1\n    for _ in range(70):\n        x = [x]\n    return x", "nested"),
+        ("twice", "return {1: 'a', '1': 'b'}", "twice"),
+        ("loop", "x = []\n    x.append(x)\n    return x", "contains itself"),
+    ] {
+        lab.deploy(&agent(id, &format!("def on_message(self, ctx, m):\n    {body}")));
+        let (code, text) = lab.err("invoke_agent", json!({"agent_id": id}));
+        assert!(
+            code == "agent_error" && (text.contains(part) || text.contains("answer")),
+            "{id}: {code} {text}"
+        );
+    }
+    lab.deploy(&agent("tuple", "def on_message(self, ctx, m):\n    return (1, {2: 3}, None, True)"));
+    assert_eq!(lab.invoke("tuple", json!({})), json!([1, {"2": 3}, null, true]));
+}
+
+#[test]
+fn a_process_that_ends_in_a_hook_is_an_error_and_the_next_message_finds_an_agent() {
+    let lab = Lab::start("ends");
+    lab.deploy(&agent("other", COUNTER));
+    let body = "def __init__(self):\n    self.count = 0\ndef on_message(self, ctx, how):\n    import os, signal, sys, ctypes\n    if how == 'exit':\n        sys.exit(4)\n    if how == '_exit':\n        os._exit(3)\n    if how == 'kill':\n        os.kill(os.getpid(), signal.SIGKILL)\n    if how == 'segv':\n        ctypes.string_at(0)\n    if how == 'group':\n        os.killpg(0, signal.SIGTERM)\n    self.count += 1\n    return self.count";
+    lab.deploy(&agent("ends", body));
+    assert_eq!(lab.invoke("ends", json!("count")), json!(1));
+    for (expected, (how, part)) in [
+        ("exit", "status 4"),
+        ("_exit", "status 3"),
+        ("kill", "SIGKILL"),
+        ("segv", "SIGSEGV"),
+        ("group", "SIGTERM"),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let before = Instant::now();
+        let (code, text) = lab.err("invoke_agent", json!({"agent_id": "ends", "message": how}));
+        assert!(code == "agent_error" && text.contains(part), "{how}: {code} {text}");
+        assert!(before.elapsed() < Duration::from_secs(2), "{how}: {:?}", before.elapsed());
+        assert_eq!(
+            lab.invoke("ends", json!("count")),
+            json!(expected + 2),
+            "{how}: memory as of the last hook"
+        );
+    }
+    assert_eq!(lab.invoke("other", json!({})), json!(1));
+}
+
+#[test]
+fn a_hook_that_takes_too_long_is_ended_and_says_so() {
+    let lab = Lab::with(Keys { hook_timeout_s: 1.0, ..keys("late") });
+    lab.deploy(&agent("late", "def on_message(self, ctx, how):\n    import time\n    if how == 'sleep':\n        time.sleep(60)\n    while how == 'spin':\n        pass\n    return 'quick'"));
+    for how in ["sleep", "spin"] {
+        let before = Instant::now();
+        let (code, text) = lab.err("invoke_agent", json!({"agent_id": "late", "message": how}));
+        assert!(code == "timeout" && text.contains("longer than"), "{code} {text}");
+        assert!(before.elapsed() < Duration::from_secs(4));
+        assert_eq!(lab.invoke("late", json!("")), json!("quick"));
+    }
+    let before = Instant::now();
+    let (code, _) = lab.err("invoke_agent", json!({"agent_id": "late", "message": "sleep", "timeout": 0.2}));
+    assert!(
+        code == "timeout" && before.elapsed() < Duration::from_secs(1),
+        "a request's own timeout is shorter"
+    );
+}
+
+#[test]
+fn noise_on_standard_output_and_error_changes_nothing_but_the_log() {
+    let lab = Lab::start("noise");
+    let body = "def on_message(self, ctx, m):\n    import os, sys\n    os.write(1, b'x' * 1000000 + b'\\n')\n    os.write(2, b'y' * 1000000)\n    for fd in range(1, 64):\n        try:\n            os.write(fd, b'{\"done\":1,\"result\":\"forged\"}\\n')\n        except OSError:\n            pass\n    print('unterminated \\x1b[2J', end='')\n    sys.stderr.write('more')\n    return sys.stdin.read()";
+    lab.deploy(&agent("noise", body));
+    assert_eq!(lab.invoke("noise", json!({})), json!(""));
+    assert_eq!(lab.invoke("noise", json!({})), json!(""));
+    until(5, "the output is in the log", || lab.logged().contains(r"\u{1b}[2J"));
+    assert!(!lab.logged().contains('\x1b'));
+    assert!(lab.log.lock().unwrap().len() < 400_000, "bounded: {}", lab.log.lock().unwrap().len());
+}
+
+#[test]
+fn memory_is_what_json_gives_back_and_survives_the_process() {
+    let lab = Lab::start("memory");
+    let body = "def __init__(self):\n    self.kept = {'a': [1, 2.5, 'x', None, True]}\n    self.pair = (1, 2)\n    self.keys = {1: 2}\n    self.lock = object()\ndef on_message(self, ctx, m):\n    import os\n    if m == 'die':\n        os._exit(1)\n    if m == 'set':\n        self.kept['a'].append('new')\n        self.pair = (3, 4)\n    return [self.kept, list(self.pair)]";
+    lab.deploy(&agent("memory", body));
+    lab.invoke("memory", json!("set"));
+    lab.err("invoke_agent", json!({"agent_id": "memory", "message": "die"}));
+    assert_eq!(lab.invoke("memory", json!("")), json!([{"a": [1, 2.5, "x", null, true, "new"]}, [1, 2]]));
+    let logged = lab.logged();
+    assert!(
+        logged.contains("attributes_left_behind")
+            && logged.contains("pair (tuple)")
+            && logged.contains("keys (dict)"),
+        "{logged}"
+    );
+    let own = "def __init__(self):\n    self.things = set()\ndef get_state(self):\n    return sorted(self.things)\ndef set_state(self, state):\n    self.things = set(state)\ndef on_message(self, ctx, m):\n    import os\n    if m == 'die':\n        os._exit(1)\n    self.things.add(m)\n    return len(self.things)";
+    lab.deploy(&agent("own", own));
+    assert_eq!([lab.invoke("own", json!("a")), lab.invoke("own", json!("b"))], [json!(1), json!(2)]);
+    lab.err("invoke_agent", json!({"agent_id": "own", "message": "die"}));
+    assert_eq!(lab.invoke("own", json!("c")), json!(3));
+}
+
+#[test]
+fn a_deployment_replaces_and_keeps_the_memory_unless_told() {
+    let lab = Lab::start("replace");
+    let second =
+        agent("a", "def on_message(self, ctx, m):\n    return ['second', getattr(self, 'count', None)]");
+    lab.deploy(&agent("a", COUNTER));
+    assert_eq!(lab.invoke("a", json!({})), json!(1));
+    let result = lab.deploy(&second);
+    assert_eq!(result["sequence"], 2);
+    assert_eq!(lab.invoke("a", json!({})), json!(["second", 1]));
+    lab.ok("deploy_agent", json!({"source_code": second, "fresh": true}));
+    assert_eq!(lab.invoke("a", json!({})), json!(["second", null]));
+    // A source that does not load replaces nothing.
+    let broken = agent("a", "def on_message(self, ctx, m)\n    return 1");
+    let (code, text) = lab.err("deploy_agent", json!({"source_code": broken}));
+    assert!(code == "agent_error" && text.contains("SyntaxError"), "{code} {text}");
+    assert_eq!(lab.invoke("a", json!({})), json!(["second", null]));
+}
+
+#[test]
+fn a_source_that_is_no_agent_is_refused_with_its_reason() {
+    let lab = Lab::start("refuse");
+    let head = "AGENT_ID = 'x'\nAGENT_SECRET = 's'\n";
+    for (source, code, part) in [
+        ("x = 1".to_owned(), "bad_payload", "AGENT_ID"),
+        ("AGENT_ID = 'admin'\nAGENT_SECRET = 's'".into(), "bad_payload", "taken"),
+        (format!("{head}x = 1"), "agent_error", "no class Agent"),
+        (
+            format!("{head}class Agent:\n    def __init__(self):\n        raise ValueError('not today')"),
+            "agent_error",
+            "not today",
+        ),
+        (format!("{head}import nothing_like_it\nclass Agent: pass"), "agent_error", "nothing_like_it"),
+        (format!("{head}class Agent: pass\nif True:\n    AGENT_ID = 'y'"), "agent_error", "more than once"),
+        (format!("{head}class Agent: pass\nglobals()['AGENT_SECRET'] = 't'"), "agent_error", "another value"),
+        (
+            format!("{head}class Agent: pass\nfrom os import path as AGENT_ID"),
+            "agent_error",
+            "more than once",
+        ),
+        (format!("{head}class Agent: pass\nimport sys\nsys.exit(7)"), "agent_error", "status 7"),
+        ("x = '''\nAGENT_ID = 'a'\n'''\nAGENT_SECRET = 's'".into(), "bad_payload", "AGENT_ID"),
+        (format!("{head}x = 1{}\nclass Agent: pass", "+1".repeat(400_000)), "agent_error", ""),
+        (format!("{head}x = {}\nclass Agent: pass", "(".repeat(10_000)), "agent_error", ""),
+        (
+            format!("{head}x = {}1{}\nclass Agent: pass", "[".repeat(10_000), "]".repeat(10_000)),
+            "agent_error",
+            "",
+        ),
+    ] {
+        let (got, text) = lab.err("deploy_agent", json!({"source_code": source}));
+        assert!(got == code && text.contains(part), "{}…: {got} {text}", &source[..source.len().min(120)]);
+        assert!(!lab.has("x"));
+    }
+    lab.deploy(&agent("fine", COUNTER));
+    assert_eq!(lab.invoke("fine", json!({})), json!(1));
+}
+
+#[test]
+fn a_load_that_takes_too_long_is_refused() {
+    let lab = Lab::with(Keys { hook_timeout_s: 1.0, ..keys("slow-load") });
+    let source = format!("import time\ntime.sleep(60)\n{}", agent("slow", COUNTER));
+    let (code, text) = lab.err("deploy_agent", json!({"source_code": source}));
+    assert!(code == "timeout" && text.contains("loading the source"), "{code} {text}");
+    assert!(!lab.has("slow"));
+}
+
+#[test]
+fn what_goes_wrong_in_on_activate_is_told_inside_the_result() {
+    let lab = Lab::start("activate");
+    let result = lab.deploy(&agent(
+        "a",
+        "def on_activate(self, ctx, p):\n    return 1 / 0\ndef on_message(self, ctx, m):\n    return 'here'",
+    ));
+    assert_eq!(
+        (result["status"].as_str(), result["activate_error"]["agent_error"]["type"].as_str()),
+        (Some("failed"), Some("ZeroDivisionError"))
+    );
+    assert_eq!(lab.invoke("a", json!({})), json!("here"));
+    let result = lab.deploy(&agent(
+        "deep",
+        "def on_activate(self, ctx, p):\n    x = 1\n    for _ in range(62):\n        x = [x]\n    return x",
+    ));
+    assert!(result["activate_result"].is_null() && result["result_error"].is_string(), "{result}");
+}
+
+#[test]
+fn an_idle_agent_gives_its_process_back_and_wakes_with_its_memory() {
+    let lab = Lab::with(Keys { idle_timeout_s: 0.3, ..keys("idle") });
+    lab.deploy(&agent("idle", COUNTER));
+    assert_eq!(lab.invoke("idle", json!({})), json!(1));
+    until(10, "it hibernates", || lab.ok("list_agents", json!({}))[0]["live"] == json!(false));
+    assert_eq!(lab.invoke("idle", json!({})), json!(2));
+}
+
+#[test]
+fn above_max_live_agents_the_longest_idle_one_gives_way() {
+    let lab = Lab::with(Keys { max_live_agents: 2, ..keys("few") });
+    for id in ["a", "b", "c", "d"] {
+        lab.deploy(&agent(id, COUNTER));
+        lab.invoke(id, json!({}));
+    }
+    let listed = lab.ok("list_agents", json!({}));
+    let live: Vec<_> =
+        listed.as_array().unwrap().iter().filter(|agent| agent["live"] == json!(true)).collect();
+    assert!(listed.as_array().unwrap().len() == 4 && live.len() <= 2, "{listed}");
+    for id in ["a", "b", "c", "d"] {
+        assert_eq!(lab.invoke(id, json!({})), json!(2), "{id}");
+    }
+}
+
+#[test]
+fn a_full_inbox_and_a_full_node_say_so() {
+    let lab = Lab::with(Keys { inbox_length: 1, max_agents: 2, ..keys("full") });
+    lab.deploy(&agent(
+        "slow",
+        "def on_message(self, ctx, m):\n    import time\n    time.sleep(1)\n    return 1",
+    ));
+    let codes: Vec<String> = std::thread::scope(|scope| {
+        let crew: Vec<_> =
+            (0..4).map(|_| scope.spawn(|| lab.ask("invoke_agent", json!({"agent_id": "slow"})))).collect();
+        crew.into_iter().map(|asked| asked.join().unwrap().code().unwrap_or("ok").to_owned()).collect()
+    });
+    assert_eq!(codes.iter().filter(|code| *code == "ok").count(), 2, "{codes:?}");
+    assert_eq!(codes.iter().filter(|code| *code == "busy").count(), 2, "{codes:?}");
+    lab.deploy(&agent("two", COUNTER));
+    let (code, text) = lab.err("deploy_agent", json!({"source_code": agent("three", COUNTER)}));
+    assert!(code == "rejected" && text.contains("max_agents"), "{code} {text}");
+    lab.deploy(&agent("two", COUNTER));
+}
+
+#[test]
+fn an_agent_wakes_itself() {
+    let lab = Lab::start("wake");
+    lab.deploy(&agent("wake", "def on_activate(self, ctx, p):\n    ctx.wake('me', {'n': 1})\n    self.got = []\ndef on_message(self, ctx, m):\n    self.got.append(m)\n    return self.got"));
+    until(5, "the message came", || {
+        lab.invoke("wake", json!("x"))[0] == json!({"from": "me", "message": {"n": 1}})
+    });
+}
+
+#[test]
+fn a_removed_agent_is_gone_with_its_files_and_its_running_hook() {
+    let lab = Lab::start("remove");
+    lab.deploy(&agent("gone", "def on_message(self, ctx, m):\n    import os, time\n    open(os.path.join(ctx.state_dir(), 'f'), 'w').close()\n    if m:\n        time.sleep(60)\n    return ctx.state_dir() == os.environ['AGENTCONTAINER_STATE_DIR']"));
+    assert_eq!(lab.invoke("gone", json!(false)), json!(true));
+    let dir = lab.dir.path().join("state/agents/gone");
+    assert!(dir.join("state/f").is_file());
+    let before = Instant::now();
+    std::thread::scope(|scope| {
+        let waiting = scope.spawn(|| lab.err("invoke_agent", json!({"agent_id": "gone", "message": true})));
+        until(5, "it runs", || lab.ok("list_agents", json!({}))[0]["status"] == "running");
+        lab.ok("remove_agent", json!({"agent_id": "gone"}));
+        let (code, text) = waiting.join().unwrap();
+        assert!(code == "agent_error" && text.contains("removed"), "{code} {text}");
+    });
+    assert!(before.elapsed() < Duration::from_secs(10));
+    until(5, "its files are gone", || !dir.exists());
+    assert_eq!(lab.err("remove_agent", json!({"agent_id": "gone"})).0, "unknown_agent");
+}
+
+#[test]
+fn fifty_deaths_and_two_hundred_commands_leave_nothing_behind() {
+    let lab = Lab::start("leaks");
+    lab.deploy(&agent("dies", "def on_message(self, ctx, m):\n    import os\n    os._exit(1)"));
+    lab.deploy(&agent(
+        "runs",
+        "def on_message(self, ctx, n):\n    return sum(ctx.run(['true'])['returncode'] for _ in range(n))",
+    ));
+    let die = || drop(lab.err("invoke_agent", json!({"agent_id": "dies"})));
+    die();
+    lab.invoke("runs", json!(3));
+    let count = || std::fs::read_dir("/proc/self/fd").unwrap().count();
+    let before = count();
+    for _ in 0..50 {
+        die();
+    }
+    lab.invoke("runs", json!(200));
+    // Other tests of this file run in the same process; the few descriptors that theirs hold at the
+    // moment are far fewer than a leak of one each would leave.
+    until(20, "the descriptors are given back", || count() < before + 60);
+    let zombies = support::zombies_below(std::process::id());
+    until(10, "no zombie is left", || support::zombies_below(std::process::id()).is_empty());
+    drop(zombies);
+}
+
+#[test]
+fn everything_ends_with_the_node() {
+    let lab = Lab::start("over");
+    lab.deploy(&agent("child", "def on_message(self, ctx, m):\n    import subprocess\n    subprocess.Popen(['sleep', '4321'], start_new_session=True)\n    return __import__('os').getpid()"));
+    let pid = lab.invoke("child", json!({})).as_i64().unwrap();
+    assert!(std::path::Path::new(&format!("/proc/{pid}")).exists());
+    drop(lab);
+    until(5, "the agent's process is gone", || !std::path::Path::new(&format!("/proc/{pid}")).exists());
+    until(5, "what it started is gone", || !support::is_running("sleep 4321"));
 }

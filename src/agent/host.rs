@@ -35,6 +35,9 @@ pub trait Host: Send + Sync {
     /// A line that the agent printed, escaped and bounded.
     fn printed(&self, line: &str);
 
+    /// Attributes that cannot travel ("name (type)"), each named the first time it is seen.
+    fn left_behind(&self, attributes: &[String]);
+
     /// The process ended; `how` in words. Called once, last.
     fn ended(&self, how: &str);
 }

@@ -86,6 +86,12 @@ impl Manifest {
         })
     }
 
+    /// A source that says no more than who it is and what it signs with.
+    pub fn head(&self) -> String {
+        let quote = |text: &str| if text.contains('"') { format!("'{text}'") } else { format!("\"{text}\"") };
+        format!("AGENT_ID = {}\nAGENT_SECRET = {}\n", quote(&self.id), quote(self.secret.expose()))
+    }
+
     /// What the syntax tree must agree with, by name. Holds the secret: for the agent's own process.
     pub(super) fn facts(&self) -> Value {
         let mut facts = Map::new();

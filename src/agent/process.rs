@@ -49,8 +49,6 @@ pub struct Done {
     pub outcome: Result<Box<RawValue>, AgentError>,
     /// The agent's memory, if the hook changed it.
     pub memory: Option<Box<RawValue>>,
-    /// Attributes that cannot travel, named the first time they are seen.
-    pub left: Vec<String>,
 }
 
 /// A hook that did not.
@@ -386,21 +384,24 @@ impl Side {
     fn take(&mut self, frame: Frame) -> Result<(), String> {
         let Frame { loaded, refused, done, failed, result, error, memory, left, call, name, args, hook } =
             frame;
+        if !left.is_empty() {
+            self.host.left_behind(&left);
+        }
         match (loaded, refused, done, failed, call) {
             (Some(_), None, None, None, None) => {
                 let outcome = Ok(RawValue::NULL.to_owned());
-                self.process.finish(LOAD, Ok(Done { outcome, memory, left }));
+                self.process.finish(LOAD, Ok(Done { outcome, memory }));
             }
             (None, Some(error), None, None, None) => {
-                self.process.finish(LOAD, Ok(Done { outcome: Err(error), memory, left }));
+                self.process.finish(LOAD, Ok(Done { outcome: Err(error), memory }));
             }
             (None, None, Some(number), None, None) => {
                 let outcome = Ok(result.ok_or("a result frame without a result")?);
-                self.process.finish(number, Ok(Done { outcome, memory, left }));
+                self.process.finish(number, Ok(Done { outcome, memory }));
             }
             (None, None, None, Some(number), None) => {
                 let outcome = Err(error.ok_or("a failure frame without an error")?);
-                self.process.finish(number, Ok(Done { outcome, memory, left }));
+                self.process.finish(number, Ok(Done { outcome, memory }));
             }
             (None, None, None, None, Some(number)) => {
                 let name = name.ok_or("a call without a name")?;

@@ -145,6 +145,10 @@ pub struct TransferRef {
     /// Whose, where the admin asks; an agent asks for its own.
     #[serde(default)]
     pub agent_id: Option<String>,
+    /// With `transfer_cancel` of an agent that the destination never saw: a source whose manifest
+    /// says what the question, and so the answer, is signed with.
+    #[serde(default)]
+    pub source_code: Option<String>,
 }
 
 /// `list_agents`, `describe_container`, `network_tree`: nothing.

@@ -306,14 +306,6 @@ impl Node {
     }
 
     fn after_hook(&self, record: &Record, done: &Done) {
-        if !done.left.is_empty() {
-            let names = done.left.join(", ");
-            self.log.event(
-                Level::Info,
-                "attributes_left_behind",
-                &[("agent", &record.id), ("attributes", &names)],
-            );
-        }
         if record.life.is_over() && done.memory.is_some() {
             self.log.event(
                 Level::Info,

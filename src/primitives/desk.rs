@@ -77,6 +77,15 @@ impl Host for Desk {
         self.node.log.agent(&self.id, "agent_printed", line);
     }
 
+    fn left_behind(&self, attributes: &[String]) {
+        let names = attributes.join(", ");
+        self.node.log.event(
+            Level::Info,
+            "attributes_left_behind",
+            &[("agent", &self.id), ("attributes", &names)],
+        );
+    }
+
     fn ended(&self, how: &str) {
         let asked_for = how.starts_with("ended: ");
         if !asked_for {

@@ -118,6 +118,9 @@ fn carry_out(
                     ))
                 }
             };
+            if signed.vouched_by_itself {
+                node.admit_stranger(&id)?;
+            }
             node.transfer_query(kind, &id, &order.transfer_id, &signed.secret)
         }
         kind => Err(Failure::new(Code::UnknownType, format!("there is no message type {kind:?}"))),

@@ -107,7 +107,6 @@ impl ReceivedAnswer {
             return Err(BadAnswer(format!("the answer is {}, not an object", json.kind())));
         }
         let mut status = None;
-        let mut has_result = false;
         let (mut code, mut error, mut node, mut nonce, mut signature) = (None, None, None, None, None);
         for member in json.members() {
             let slot = match member.key.as_ref() {
@@ -117,15 +116,11 @@ impl ReceivedAnswer {
                 "node" => &mut node,
                 "nonce" => &mut nonce,
                 "signature" => &mut signature,
-                other => {
-                    has_result |= other == "result";
-                    continue;
-                }
+                _ => continue,
             };
             *slot = member.value.as_str().map(Cow::into_owned);
         }
         let ok = match status.as_deref() {
-            Some("ok") if !has_result => return Err(BadAnswer("the answer is ok but has no result".into())),
             Some("ok") => true,
             Some("error") => false,
             _ => return Err(BadAnswer("the answer's status is neither \"ok\" nor \"error\"".into())),

@@ -45,3 +45,43 @@ pub fn wait_until(what: &str, mut done: impl FnMut() -> bool) {
         std::thread::sleep(Duration::from_millis(2));
     }
 }
+
+/// The zombies among the descendants of `root`.
+pub fn zombies_below(root: u32) -> Vec<u32> {
+    let mut parents = std::collections::HashMap::new();
+    let mut zombies = Vec::new();
+    for entry in std::fs::read_dir("/proc").unwrap().flatten() {
+        let Some(pid) = entry.file_name().to_str().and_then(|name| name.parse::<u32>().ok()) else {
+            continue;
+        };
+        let Ok(stat) = std::fs::read_to_string(entry.path().join("stat")) else { continue };
+        let Some((_, rest)) = stat.rsplit_once(") ") else { continue };
+        let mut fields = rest.split(' ');
+        let state = fields.next().unwrap_or("").to_owned();
+        let parent: u32 = fields.next().and_then(|text| text.parse().ok()).unwrap_or(0);
+        parents.insert(pid, parent);
+        if state == "Z" {
+            zombies.push(pid);
+        }
+    }
+    zombies.retain(|pid| {
+        let mut at = *pid;
+        for _ in 0..64 {
+            match parents.get(&at) {
+                Some(parent) if *parent == root => return true,
+                Some(parent) => at = *parent,
+                None => return false,
+            }
+        }
+        false
+    });
+    zombies
+}
+
+/// Whether a process with this command line runs.
+pub fn is_running(command: &str) -> bool {
+    std::fs::read_dir("/proc").unwrap().flatten().any(|entry| {
+        let line = std::fs::read(entry.path().join("cmdline")).unwrap_or_default();
+        String::from_utf8_lossy(&line).trim_end_matches('\0').replace('\0', " ") == command
+    })
+}
