@@ -417,8 +417,8 @@ fn fits(result: &RawValue, max_message_bytes: usize) -> Result<(), String> {
     if result.get().len() + ENVELOPE.min(max_message_bytes / 2) > max_message_bytes {
         return Err(format!("the result has {} bytes, too many for one answer line", result.get().len()));
     }
-    // As deep as it will stand: in the answer, in its result, in an outer result that passes it on.
-    let probe = format!("[[[{}]]]", result.get());
+    // As deep as it will stand: in an answer, in its result, in the answer that the result repeats.
+    let probe = format!("[[[[{}]]]]", result.get());
     crate::wire::parse(&probe)
         .map(|_| ())
         .map_err(|wrong| format!("the result does not go into an answer: {}", wrong.what))

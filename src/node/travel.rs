@@ -225,29 +225,29 @@ impl Node {
     }
 
     /// Sends the transfer once.
-    fn attempt(&self, transfer: &Transfer, deadline: Instant) -> Option<Step> {
+    fn attempt(&self, transfer: &Transfer, deadline: Instant) -> Step {
         let left = deadline.saturating_duration_since(Instant::now());
         // The destination answers before we stop listening.
         let theirs = left.saturating_sub((left / 10).min(Duration::from_secs(2)));
         let payload = format!("{},\"timeout\":{:.3}}}", transfer.body, theirs.as_secs_f64().max(0.001));
         let answer = match self.exchange(transfer, "receive_agent", &payload, deadline) {
             Ok(answer) => answer,
-            Err(step) => return Some(step),
+            Err(Step::Unknown) => return Step::Unclear("it does not know the agent".into()),
+            Err(step) => return step,
         };
         let word = answer.field("transfer").unwrap_or("\"\"").trim_matches('"').to_owned();
-        Some(match word.as_str() {
+        match word.as_str() {
             "done" | "accepted" => Step::Arrived(whole(&answer)),
             "refused" => Step::Refused(refusal(transfer, &answer)),
             "untouched" => Step::Untouched(refusal(transfer, &answer)),
             _ => Step::Unclear(
                 answer.error().unwrap_or("its answer does not say where the transfer stands").to_owned(),
             ),
-        })
+        }
     }
 
-    /// Asks about the transfer, or calls it off. `None`: the destination does not know it, or does not
-    /// know the agent at all; either way the same transfer may be sent once more, whoever says so.
-    fn ask(&self, transfer: &Transfer, kind: &str, deadline: Instant) -> Option<Step> {
+    /// Asks about the transfer, or calls it off.
+    fn ask(&self, transfer: &Transfer, kind: &str, deadline: Instant) -> Step {
         let mut payload = json!({"transfer_id": transfer.id});
         if kind == "transfer_cancel" {
             // A destination that never saw the agent needs its secret to sign the refusal.
@@ -256,23 +256,20 @@ impl Node {
         let until = deadline.min(Instant::now() + QUESTION);
         let answer = match self.exchange(transfer, kind, &payload.to_string(), until) {
             Ok(answer) => answer,
-            Err(Step::Unclear(why)) if why.contains(STRANGER) => return None,
-            Err(step) => return Some(step),
+            Err(step) => return step,
         };
         let told: Map<String, Value> =
             answer.result().and_then(|text| serde_json::from_str(text).ok()).unwrap_or_default();
         match told.get("transfer").and_then(Value::as_str) {
-            Some("unknown") => None,
+            Some("unknown") => Step::Unknown,
             Some("done" | "accepted") => {
                 let result = told.get("answer").cloned().unwrap_or_default();
                 let standing = told.get("transfer").cloned().unwrap_or_default();
                 let node = answer.node().unwrap_or(&transfer.destination.name);
                 let text =
                     json!({"status": "ok", "node": node, "result": result, "transfer": standing}).to_string();
-                Some(
-                    RawValue::from_string(text)
-                        .map_or_else(|error| Step::Unclear(error.to_string()), Step::Arrived),
-                )
+                RawValue::from_string(text)
+                    .map_or_else(|error| Step::Unclear(error.to_string()), Step::Arrived)
             }
             Some("refused") => {
                 let said = told.get("answer").and_then(|answer| answer.get("error")).and_then(Value::as_str);
@@ -282,9 +279,9 @@ impl Node {
                     transfer.record.id,
                     said.unwrap_or("?")
                 );
-                Some(Step::Refused(CallError::new("rejected", text)))
+                Step::Refused(CallError::new("rejected", text))
             }
-            _ => Some(Step::Unclear(answer.error().unwrap_or("an answer that tells nothing").to_owned())),
+            _ => Step::Unclear(answer.error().unwrap_or("an answer that tells nothing").to_owned()),
         }
     }
 
@@ -305,9 +302,7 @@ impl Node {
             Ok(answer) if transfer.destination.unsigned || answer.genuine(secret, &signed.nonce) => {
                 Ok(answer)
             }
-            Ok(answer) if answer.known_code() == Some(Code::UnknownSender) => {
-                Err(Step::Unclear(STRANGER.into()))
-            }
+            Ok(answer) if answer.known_code() == Some(Code::UnknownSender) => Err(Step::Unknown),
             Ok(answer) => {
                 let said = answer.error().map(|error| format!(": {error}")).unwrap_or_default();
                 Err(Step::Unclear(format!("it answered without a good signature{said}")))
@@ -323,8 +318,8 @@ impl Node {
     /// The caller's own deadline has passed: only a durable `refused` brings the agent back.
     fn call_off(self: &Arc<Self>, transfer: &Arc<Transfer>) -> Result<Box<RawValue>, CallError> {
         match self.ask(transfer, "transfer_cancel", Instant::now() + QUESTION) {
-            Some(Step::Arrived(answer)) => Ok(self.arrived(transfer, answer)),
-            Some(Step::Refused(_)) => {
+            Step::Arrived(answer) => Ok(self.arrived(transfer, answer)),
+            Step::Refused(_) => {
                 let text = format!(
                     "{} did not take {} in time; the transfer was cancelled",
                     transfer.destination.name, transfer.record.id
@@ -362,6 +357,10 @@ impl Node {
                 Err(self.stays(transfer, CallError::new("timeout", text)))
             }
             Err(Step::Arrived(answer)) => Ok(self.arrived(transfer, answer)),
+            Err(Step::Unknown) => {
+                let text = format!("{} does not know the agent", transfer.destination.name);
+                Err(self.stays(transfer, CallError::new("rejected", text)))
+            }
         }
     }
 
