@@ -1,0 +1,37 @@
+# What there is to do here. Everything is built and left below target/ and build/.
+
+CARGO ?= cargo
+ARCH := $(shell uname -m)
+STATIC_TARGET := $(ARCH)-unknown-linux-musl
+BINARY := target/release/agentcontainer
+STATIC_BINARY := target/$(STATIC_TARGET)/release/agentcontainer
+
+.PHONY: build demo test check lint static clean
+
+build:
+	$(CARGO) build --release --locked
+
+# The main job: four nodes on this machine, a scout that searches them, an agent that comes home.
+demo: build
+	AGENTCONTAINER=$(BINARY) sh examples/lab.sh
+
+# All tests. What a test needs and this machine lacks (nc, jq, openssl, other Pythons) it names and passes over.
+test:
+	$(CARGO) test --locked
+
+lint:
+	$(CARGO) fmt --all -- --check
+	$(CARGO) clippy --locked --all-targets -- -D warnings
+	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --locked --no-deps --quiet
+
+# What CI runs: the static binary and its size, lints, the demo, and last the tests with their closing line.
+check: lint static demo test
+
+# One static binary of this machine's architecture. Needs the target (rustup target add $(STATIC_TARGET)) and a C
+# compiler for ring, the cryptography below TLS: musl-gcc (Debian: musl-tools), or clang.
+static:
+	@sh tools/static.sh $(STATIC_TARGET) $(STATIC_BINARY)
+
+clean:
+	$(CARGO) clean
+	rm -rf build

@@ -1,0 +1,36 @@
+#!/bin/sh
+# Builds the static binary of a musl target and checks what it promises: no C library, at most 3 MB.
+set -eu
+
+target=$1
+binary=$2
+most=3145728
+
+missing() {
+    echo "static: $1" >&2
+    exit 2
+}
+
+installed=$(rustup target list --installed 2>/dev/null || true)
+case "$installed" in
+    *"$target"*) ;;
+    *) [ -d "$(rustc --print sysroot)/lib/rustlib/$target" ] || missing "run: rustup target add $target" ;;
+esac
+if command -v musl-gcc >/dev/null; then
+    compiler=musl-gcc
+    flags=
+elif command -v clang >/dev/null; then
+    compiler=clang
+    flags="--target=$target -ffreestanding -nostdlibinc"
+else
+    missing "needs musl-gcc (Debian: apt-get install musl-tools) or clang"
+fi
+suffix=$(echo "$target" | tr - _)
+env "CC_$suffix=$compiler" "CFLAGS_$suffix=$flags" cargo build --release --locked --target "$target"
+
+if ldd "$binary" 2>/dev/null | grep -q '=>'; then
+    missing "$binary needs shared libraries"
+fi
+size=$(wc -c <"$binary")
+[ "$size" -le "$most" ] || missing "$binary has $size bytes, more than $most"
+echo "static: $binary, $size bytes"
