@@ -435,3 +435,22 @@ fn everything_ends_with_the_node() {
     until(5, "the agent's process is gone", || !std::path::Path::new(&format!("/proc/{pid}")).exists());
     until(5, "what it started is gone", || !support::is_running("sleep 4321"));
 }
+
+#[test]
+fn the_zygote_may_die_and_the_agents_come_back_with_their_memory() {
+    let lab = Lab::start("zygote");
+    lab.deploy(&agent("a", COUNTER));
+    lab.deploy(&agent("b", COUNTER));
+    assert_eq!([lab.invoke("a", json!({})), lab.invoke("b", json!({}))], [json!(1), json!(1)]);
+    for round in 2..5 {
+        let pid = lab.running.node.agent("a").unwrap().life.pid().unwrap();
+        let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
+        let zygote: i32 = stat.rsplit_once(") ").unwrap().1.split(' ').nth(1).unwrap().parse().unwrap();
+        let zygote = rustix::process::Pid::from_raw(zygote).unwrap();
+        rustix::process::kill_process(zygote, rustix::process::Signal::KILL).unwrap();
+        until(5, "the agents' processes end with it", || {
+            ["a", "b"].iter().all(|id| lab.running.node.agent(id).unwrap().life.pid().is_none())
+        });
+        assert_eq!([lab.invoke("a", json!({})), lab.invoke("b", json!({}))], [json!(round), json!(round)]);
+    }
+}

@@ -4,6 +4,7 @@ use super::ledger::{Opened, Standing};
 use super::messages::{deadline, Deploy, Mode, Receive, StateFile};
 use super::record::Arrived;
 use super::senders::Signed;
+use super::state_files::Place;
 use super::{state_files, Admits, Node, Origin, Record};
 use crate::agent::{Manifest, Spec, Turn};
 use crate::log::Level;
@@ -11,7 +12,6 @@ use crate::sync::lock;
 use crate::wire::{Answer, Code, Failure, Secret};
 use serde_json::value::RawValue;
 use serde_json::{json, Map, Value};
-use std::path::PathBuf;
 use std::sync::atomic::Ordering;
 use std::sync::Arc;
 use std::time::Instant;
@@ -228,30 +228,26 @@ impl Node {
             (generation, sequence, registry.agent(&id))
         };
         self.make_room()?;
-        let (state_dir, new_dir) = self.place_files(&incoming, generation, here.as_deref())?;
+        let (place, new_dir) = self.place_files(&incoming, generation, here.as_deref())?;
         let life = self.new_life(
             Spec {
                 source: incoming.source,
                 manifest: incoming.manifest,
                 container_name: self.name().to_owned(),
-                state_dir: Some(state_dir.clone()),
+                state_dir: Some(place.path.clone()),
                 trace: Value::from(incoming.trace.clone()).to_string(),
             },
             incoming.memory,
         );
-        let arrived = Arrived {
-            origin: incoming.origin,
-            metadata: incoming.metadata,
-            trace: incoming.trace,
-            state_dir,
-        };
+        let arrived =
+            Arrived { origin: incoming.origin, metadata: incoming.metadata, trace: incoming.trace, place };
         let record = Record::new(life, generation, sequence, arrived);
         let settled = self.load_and_commit(&record, incoming.deadline, commit, no_room);
         match settled {
             Ok((turn, before)) => {
                 if let Some(before) = before {
                     if before.state_dir() != record.state_dir() {
-                        before.discard_files();
+                        before.place().discard();
                     }
                     before.life.retire();
                 }
@@ -260,7 +256,7 @@ impl Node {
             }
             Err(failure) => {
                 if new_dir {
-                    record.discard_files();
+                    record.place().discard();
                 }
                 record.life.retire();
                 Err(failure)
@@ -298,29 +294,32 @@ impl Node {
         incoming: &Incoming,
         generation: u64,
         here: Option<&Record>,
-    ) -> Result<(PathBuf, bool), Failure> {
+    ) -> Result<(Arc<Place>, bool), Failure> {
         let home = self.state_dir.join("agents").join(&incoming.manifest.id);
-        match (&incoming.files, here) {
-            // Deployed: the files that are here stay its files.
-            (None, Some(here)) => Ok((here.state_dir().clone(), false)),
-            (None, None) => {
-                let dir = home.join("state");
-                state_files::make_dir(&dir).map_err(|error| {
-                    Failure::new(Code::Internal, format!("making {}: {error}", dir.display()))
-                })?;
-                Ok((dir, false))
-            }
-            (Some(files), here) => {
-                let usual = home.join("state");
-                // An older generation's hook may still be at work in its own directory.
-                let free = here.is_none()
-                    && std::fs::remove_dir_all(&usual)
-                        .map_or_else(|error| error.kind() == std::io::ErrorKind::NotFound, |()| true);
-                let dir = if free { usual } else { home.join(format!("state.{generation}")) };
-                state_files::lay_out(&dir, files).map_err(|why| Failure::new(Code::Rejected, why))?;
-                Ok((dir, true))
-            }
+        if let (None, Some(here)) = (&incoming.files, here) {
+            // Deployed in place of another: the files that are here stay its files.
+            return Ok((Arc::clone(here.place()), false));
         }
+        // What an arrival brings gets a directory that nobody uses and that holds nothing yet.
+        let usual = home.join("state");
+        let usable = incoming.files.is_none() || !usual.exists();
+        let usual = usable.then(|| self.places.take(usual)).flatten();
+        let place = usual.or_else(|| self.places.take(home.join(format!("state.{generation}"))));
+        let place = place.ok_or_else(|| Failure::new(Code::Internal, "the agent's directory is in use"))?;
+        let placed = match &incoming.files {
+            None => state_files::make_dir(&place.path).map_err(|error| {
+                Failure::new(Code::Internal, format!("making {}: {error}", place.path.display()))
+            }),
+            Some(files) => {
+                let laid = state_files::lay_out(&place.path, files);
+                laid.map_err(|why| {
+                    place.discard();
+                    Failure::new(Code::Rejected, why)
+                })
+            }
+        };
+        placed?;
+        Ok((place, incoming.files.is_some()))
     }
 
     /// Runs `on_activate` if there is a payload for it. What goes wrong is part of the result.

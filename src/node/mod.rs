@@ -100,6 +100,7 @@ pub struct Node {
     /// Who it is: its name and address as others know them.
     pub pool: Arc<Pool>,
     state_dir: PathBuf,
+    places: Arc<state_files::Places>,
     crew: Crew,
     registry: Mutex<Registry>,
     ledger: Ledger,
@@ -140,6 +141,7 @@ impl Node {
             data_root,
             pool,
             state_dir,
+            places: Arc::default(),
             crew: Crew::new("work", CREW),
             registry: Mutex::default(),
             ledger: Ledger::default(),
@@ -372,7 +374,7 @@ impl Node {
             record.filter(|record| registry.remove(record))
         };
         let record = removed.ok_or_else(|| self.unknown_agent(id))?;
-        record.discard_files();
+        record.place().discard();
         record.life.retire();
         record.life.end_process("the agent was removed");
         self.log.event(Level::Info, "agent_removed", &[("agent", id)]);

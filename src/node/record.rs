@@ -1,13 +1,14 @@
 //! The registry: who lives here, one record a generation.
 
+use super::state_files::Place;
 use crate::agent::{Life, Manifest};
 use crate::sync::lock;
 use crate::wire::Secret;
 use serde_json::value::RawValue;
 use serde_json::{json, Map, Value};
 use std::collections::HashMap;
-use std::path::PathBuf;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::path::Path;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
 /// The largest `last_result` that is kept, bytes; of a larger one only its size.
@@ -49,9 +50,7 @@ pub struct Record {
     /// Unix seconds.
     pub registered_at: i64,
     last_result: Mutex<Option<Box<RawValue>>>,
-    /// Removed with the record, when the agent is not here any more.
-    state_dir: PathBuf,
-    discard: AtomicBool,
+    place: Arc<Place>,
 }
 
 impl Record {
@@ -68,8 +67,7 @@ impl Record {
             activations: AtomicU64::new(0),
             registered_at: crate::wire::unix_now(),
             last_result: Mutex::new(None),
-            state_dir: arrival.state_dir,
-            discard: AtomicBool::new(false),
+            place: arrival.place,
             life,
         })
     }
@@ -80,8 +78,12 @@ impl Record {
     }
 
     /// Its own directory.
-    pub fn state_dir(&self) -> &PathBuf {
-        &self.state_dir
+    pub fn state_dir(&self) -> &Path {
+        &self.place.path
+    }
+
+    pub(super) fn place(&self) -> &Arc<Place> {
+        &self.place
     }
 
     /// Its name: the manifest's, else its id.
@@ -98,11 +100,6 @@ impl Record {
             RawValue::from_string(text).ok()
         };
         *lock(&self.last_result) = kept;
-    }
-
-    /// Its files go with the record: the agent has left, was removed, or has a newer generation.
-    pub(super) fn discard_files(&self) {
-        self.discard.store(true, Ordering::Release);
     }
 
     /// Its line of `list_agents`: never a secret, never source.
@@ -131,24 +128,12 @@ impl Record {
     }
 }
 
-impl Drop for Record {
-    fn drop(&mut self) {
-        if self.discard.load(Ordering::Acquire) {
-            // Best effort: what stays behind holds nothing that lives.
-            let _ = std::fs::remove_dir_all(&self.state_dir);
-            if let Some(home) = self.state_dir.parent() {
-                let _ = std::fs::remove_dir(home); // unless there is something else of the agent's
-            }
-        }
-    }
-}
-
 /// What a record takes over from its arrival.
 pub(super) struct Arrived {
     pub(super) origin: Origin,
     pub(super) metadata: Map<String, Value>,
     pub(super) trace: Vec<Value>,
-    pub(super) state_dir: PathBuf,
+    pub(super) place: Arc<Place>,
 }
 
 /// Who lives here. Behind one mutex, held for map operations only.

@@ -2,13 +2,60 @@
 
 use super::messages::StateFile;
 use crate::base64;
+use crate::sync::lock;
+use std::collections::HashSet;
 use std::fs;
 use std::io;
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Component, Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
 
 /// How many files travel with an agent.
 const MOST_FILES: usize = 10_000;
+
+/// The directories that generations use: one that is used is nobody else's, also when the agent has
+/// left and only its last hook still runs.
+#[derive(Default)]
+pub(super) struct Places {
+    taken: Mutex<HashSet<PathBuf>>,
+}
+
+/// A generation's directory; a replacement by deployment shares it. When the last one lets go and the
+/// agent is not here any more, the files go.
+pub(super) struct Place {
+    pub(super) path: PathBuf,
+    discard: AtomicBool,
+    places: Arc<Places>,
+}
+
+impl Places {
+    /// Takes `path`, unless it is taken.
+    pub(super) fn take(self: &Arc<Self>, path: PathBuf) -> Option<Arc<Place>> {
+        let fresh = lock(&self.taken).insert(path.clone());
+        fresh.then(|| Arc::new(Place { path, discard: AtomicBool::new(false), places: Arc::clone(self) }))
+    }
+}
+
+impl Place {
+    /// The files go with the last generation that uses them.
+    pub(super) fn discard(&self) {
+        self.discard.store(true, Ordering::Release);
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        if self.discard.load(Ordering::Acquire) {
+            // Best effort: what stays behind holds nothing that lives.
+            let _ = fs::remove_dir_all(&self.path);
+            if let Some(home) = self.path.parent() {
+                let _ = fs::remove_dir(home); // unless there is something else of the agent's
+            }
+        }
+        lock(&self.places.taken).remove(&self.path);
+    }
+}
 
 /// Makes an agent's directory, for its user alone.
 pub(super) fn make_dir(path: &Path) -> io::Result<()> {

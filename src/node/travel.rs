@@ -374,7 +374,7 @@ impl Node {
                     registry.note_departure(&record.id, &transfer.destination.name);
                 }
             }
-            record.discard_files();
+            record.place().discard();
             record.life.retire();
         }
         self.outbox.close(transfer);
