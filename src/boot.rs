@@ -106,7 +106,10 @@ pub fn start(start: Start) -> Result<Running, String> {
         true => Some(own_secret(&state_dir)?),
         false => None,
     };
-    let secret_file = made.is_some().then(|| state_dir.join(SECRET_FILE));
+    let secret_file = match &made {
+        Some(_) => Some(state_dir.join(SECRET_FILE)),
+        None => keys.only_secret_file().and_then(|file| file.canonicalize().ok()),
+    };
     let data_root = match &keys.data_root {
         Some(dir) => dir.clone(),
         None => {

@@ -3,6 +3,7 @@
 pub mod agent;
 pub mod base64;
 pub mod boot;
+pub mod cli;
 pub mod clock;
 pub mod log;
 pub mod node;

@@ -1,8 +1,9 @@
 //! The command `agentcontainer`.
 
-use agentcontainer::{agent::launcher, supervise};
+use agentcontainer::{agent::launcher, cli, supervise};
+use std::process::ExitCode;
 
-fn main() {
+fn main() -> ExitCode {
     let mut arguments = std::env::args_os();
     let first = arguments.nth(1);
     // First of all: under these names the process is a part of a node, not a command.
@@ -12,4 +13,5 @@ fn main() {
     if first.as_deref().is_some_and(|first| first == launcher::COMMAND) {
         std::process::exit(launcher::main(arguments));
     }
+    cli::main(first.into_iter().chain(arguments))
 }

@@ -91,6 +91,8 @@ pub fn main() -> ! {
 }
 
 fn supervise() -> Result<Report, Errno> {
+    // The node holds back the signals that it waits for; a command must not.
+    crate::sys::unblock_signals();
     descriptors::close_from(3);
     // Out of the node's session: Ctrl-C at the node's terminal is not for us.
     let _ = rustix::process::setsid();

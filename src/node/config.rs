@@ -272,6 +272,12 @@ impl Keys {
         Ok(keys)
     }
 
+    /// The file with the admin's secret, where nothing else names one.
+    pub fn only_secret_file(&self) -> Option<&Path> {
+        let file = self.admin_secret_file.as_ref().filter(|_| self.admin_secret.is_none())?;
+        file.all().first().map(Path::new)
+    }
+
     /// Checks what the types do not say.
     fn check(&self) -> Result<(), String> {
         let at_least = |name: &str, value: f64, least: f64| {

@@ -2,6 +2,7 @@
 
 use super::federation::TreeNode;
 use super::Node;
+use crate::sync::lock;
 use serde_json::{json, Value};
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -46,6 +47,18 @@ impl Node {
                 "hook_timeout_s": keys.hook_timeout_s,
                 "idle_timeout_s": keys.idle_timeout_s,
             },
+        })
+    }
+
+    /// What an agent is told of itself when it asks: whether it lives here, for how manieth time, and
+    /// where it went if it has left. So whoever sent it can follow it with its own secret.
+    pub fn standing(&self, id: &str) -> Value {
+        let registry = lock(&self.registry);
+        let record = registry.agent(id);
+        json!({
+            "here": record.is_some(),
+            "sequence": record.map(|record| record.sequence),
+            "moved_to": registry.departed_to(id),
         })
     }
 

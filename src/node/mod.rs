@@ -288,6 +288,21 @@ impl Node {
         }
         record.activations.fetch_add(1, Ordering::Relaxed);
         self.counters.hooks.fetch_add(1, Ordering::Relaxed);
+        let ended = self.hook_outcome(record, turn, hook, payload, deadline);
+        if matches!(self.admits, Admits::Only(_)) {
+            record.keep_outcome(ended.as_ref().map(|ended| ended.result.clone()).map_err(Clone::clone));
+        }
+        ended
+    }
+
+    fn hook_outcome(
+        self: &Arc<Self>,
+        record: &Arc<Record>,
+        turn: &Turn,
+        hook: &str,
+        payload: &str,
+        deadline: Instant,
+    ) -> Result<Outcome, Failure> {
         let host = || (self.make_host)(self, record);
         let done =
             turn.run(hook, payload, deadline, &host).map_err(|error| self.hook_failure(&record.id, error))?;

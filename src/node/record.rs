@@ -3,7 +3,7 @@
 use super::state_files::Place;
 use crate::agent::{Life, Manifest};
 use crate::sync::lock;
-use crate::wire::Secret;
+use crate::wire::{Failure, Secret};
 use serde_json::value::RawValue;
 use serde_json::{json, Map, Value};
 use std::collections::HashMap;
@@ -50,6 +50,8 @@ pub struct Record {
     /// Unix seconds.
     pub registered_at: i64,
     last_result: Mutex<Option<Box<RawValue>>>,
+    /// Whole, unlike `last_result`; only where somebody waits for it.
+    outcome: Mutex<Option<Result<Box<RawValue>, Failure>>>,
     place: Arc<Place>,
 }
 
@@ -67,6 +69,7 @@ impl Record {
             activations: AtomicU64::new(0),
             registered_at: crate::wire::unix_now(),
             last_result: Mutex::new(None),
+            outcome: Mutex::new(None),
             place: arrival.place,
             life,
         })
@@ -100,6 +103,16 @@ impl Record {
             RawValue::from_string(text).ok()
         };
         *lock(&self.last_result) = kept;
+    }
+
+    /// How its last hook here ended: whole, and only on a node that waits for this agent
+    /// ([`Admits::Only`](super::Admits)); elsewhere results are not kept beyond `last_result`.
+    pub fn outcome(&self) -> Option<Result<Box<RawValue>, Failure>> {
+        lock(&self.outcome).clone()
+    }
+
+    pub(super) fn keep_outcome(&self, outcome: Result<Box<RawValue>, Failure>) {
+        *lock(&self.outcome) = Some(outcome);
     }
 
     /// Its line of `list_agents`: never a secret, never source.

@@ -100,7 +100,11 @@ fn carry_out(
         }
         "describe_container" => {
             let _: messages::Nothing = read(request)?;
-            Ok(plain(node, node.describe(&seen_host(node, stream))))
+            let mut told = node.describe(&seen_host(node, stream));
+            if let Sender::Agent(id) = &signed.sender {
+                told["sender"] = node.standing(id);
+            }
+            Ok(plain(node, told))
         }
         "network_tree" => {
             let _: messages::Nothing = read(request)?;

@@ -1,0 +1,348 @@
+//! The commands: parse, call the library, print. One file a family.
+//!
+//! Results go to standard output, everything else to standard error. The exit status is 0 when it was
+//! done, 1 when the node or the agent answered an error (also an `ok` without a good signature),
+//! 2 for wrong usage and for what fails on this machine, 3 when the node could not be reached or
+//! something was not done in time, whichever side noticed.
+
+mod agents;
+mod args;
+mod ask;
+mod fault;
+mod follow;
+mod help;
+mod nodes;
+mod out;
+mod pretty;
+mod raw;
+mod run;
+mod secrets;
+mod send;
+mod server;
+mod temporary;
+mod tree;
+
+use crate::node::config::distance;
+use args::{flag, opt, Command, Opt, Wish};
+use fault::Fault;
+use std::ffi::OsString;
+use std::process::ExitCode;
+
+const AS: &[Opt] = &[secrets::AS];
+const JSON: &[Opt] = &[flag("json", "print one compact line of JSON (errors too, on standard error)")];
+const WAIT: &[Opt] = &[opt("timeout", "S", "how many seconds to wait for the answer (30)")];
+const HOOK: &[Opt] = &[opt("timeout", "S", "how many seconds the agent gets (the node's limit, 300)")];
+const ACTIVATE: Opt = opt("activate", "JSON", "what on_activate is given ({})");
+const SENDER: Opt = opt("sender", "S", "who it is from: an operator's or agent's name (admin)");
+
+/// Every command, in the order of the help.
+const COMMANDS: &[Command] = &[
+    Command {
+        name: "server",
+        summary: "Runs a node, until SIGTERM or Ctrl-C.",
+        words: &["[HOST:PORT]"],
+        options: &[&[
+            opt("config", "F", "a configuration file; HOST:PORT and the options below outrank it"),
+            opt("name", "N", "the node's name (the machine's and the port)"),
+            opt("data-root", "D", "what agents may read (data in the state directory)"),
+            opt("state-dir", "D", "where the node keeps its state ($XDG_STATE_HOME/agentcontainer/NAME)"),
+            opt("secret-file", "F", "a file with the admin secret (else one is made and kept in the state directory)"),
+        ]],
+        notes: "Without HOST:PORT and --config it listens on 127.0.0.1:7000. At the first signal it takes no new\n\
+                connections and gives running hooks ten seconds; a second one ends it at once. Without a secret in\n\
+                --config or --secret-file, AGENTCONTAINER_SECRET is the admin's, if it is set. Its log is standard error.",
+        example: "agentcontainer server 127.0.0.1:7000 --data-root ./documents",
+        run: server::run,
+    },
+    Command {
+        name: "run",
+        summary: "Runs an agent on a temporary node of its own: the quickest way to develop one.",
+        words: &["AGENT.py"],
+        options: &[
+            &[
+                ACTIVATE,
+                Opt { name: "message", value: Some("JSON"), many: true, help: "then send it this message" },
+                opt("data-root", "D", "what the agent may read (an empty directory)"),
+                opt("port", "P", "the node's port (any free one)"),
+                opt("timeout", "S", "how many seconds each hook gets (300)"),
+                opt("python", "P", "the interpreter (python3)"),
+            ],
+            JSON,
+        ],
+        notes: "Prints what on_activate and then each on_message return. What the agent logs and prints goes to\n\
+                standard error. An exception is shown with the agent's own lines, and ends the run with status 1.",
+        example: "agentcontainer run agents/basic/ping.py --activate '\"hello\"' --message '{\"n\": 1}'",
+        run: run::run,
+    },
+    Command {
+        name: "send",
+        summary: "Sends an agent on a journey that begins at a node, and waits until it is home again.",
+        words: &["AGENT.py", "HOST:PORT"],
+        options: &[
+            &[
+                ACTIVATE,
+                opt("stage-host", "H", "the address of this machine as the nodes reach it"),
+                opt("timeout", "S", "how many seconds the journey may take (60)"),
+            ],
+            secrets::OPTIONS,
+            JSON,
+        ],
+        notes: "Opens a stage: a temporary node to which the agent returns with ctx.return_to_stage(). Where no\n\
+                admin secret is found for the node, the agent's own signature is its ticket. At a terminal each\n\
+                hop is shown as it is seen. An agent that is not back in time: status 3, and what the first node\n\
+                answered, if it did, on standard output.",
+        example: "agentcontainer send agents/demo/visit_and_go_back.py 127.0.0.1:7000 --timeout 60",
+        run: send::run,
+    },
+    Command {
+        name: "deploy",
+        summary: "Puts an agent on a node, and activates it.",
+        words: &["AGENT.py", "HOST:PORT"],
+        options: &[
+            &[
+                ACTIVATE,
+                flag("no-activate", "only register it"),
+                flag("fresh", "forget the memory of the agent that has its place"),
+                opt("metadata", "JSON", "an object merged into the agent's metadata"),
+            ],
+            HOOK,
+            secrets::OPTIONS,
+            AS,
+            JSON,
+        ],
+        notes: "Prints what on_activate returned; with --json the node's whole result. An agent that raises there\n\
+                stays on the node all the same; the status is 1.",
+        example: "agentcontainer deploy agents/demo/travelling_scout.py 127.0.0.1:7000 --activate '{\"query\": \"chess\"}'",
+        run: agents::deploy,
+    },
+    Command {
+        name: "invoke",
+        summary: "Sends a message to an agent, and prints what it returns.",
+        words: &["ID", "HOST:PORT"],
+        options: &[
+            &[opt("message", "JSON", "the message ({})")],
+            HOOK,
+            secrets::OPTIONS,
+            AS,
+            JSON,
+        ],
+        notes: "With --json the node's whole result: {\"agent_id\",\"result\"}.",
+        example: "agentcontainer invoke travelling-scout 127.0.0.1:7001 --message '{\"query\": \"opening\"}'",
+        run: agents::invoke,
+    },
+    Command {
+        name: "list",
+        summary: "Lists the agents that live on a node.",
+        words: &["HOST:PORT"],
+        options: &[WAIT, secrets::OPTIONS, AS, JSON],
+        notes: "",
+        example: "agentcontainer list 127.0.0.1:7000",
+        run: agents::list,
+    },
+    Command {
+        name: "remove",
+        summary: "Removes an agent and its files from a node.",
+        words: &["ID", "HOST:PORT"],
+        options: &[WAIT, secrets::OPTIONS, AS, JSON],
+        notes: "",
+        example: "agentcontainer remove network-mapper 127.0.0.1:7000",
+        run: agents::remove,
+    },
+    Command {
+        name: "dispatch",
+        summary: "Has a node send one of its agents, or a copy of it, to another node.",
+        words: &["ID", "DESTINATION", "HOST:PORT"],
+        options: &[
+            &[opt("mode", "move|clone", "whether the agent goes, or a copy of it (move)"), ACTIVATE],
+            HOOK,
+            secrets::OPTIONS,
+            AS,
+            JSON,
+        ],
+        notes: "DESTINATION is the name of a node in the tree, or HOST:PORT. Prints the destination's answer.",
+        example: "agentcontainer dispatch ping department-a 127.0.0.1:7000 --mode clone",
+        run: agents::dispatch,
+    },
+    Command {
+        name: "describe",
+        summary: "Says what a node is, has and allows.",
+        words: &["HOST:PORT"],
+        options: &[WAIT, secrets::OPTIONS, AS, JSON],
+        notes: "",
+        example: "agentcontainer describe 127.0.0.1:7000",
+        run: nodes::describe,
+    },
+    Command {
+        name: "tree",
+        summary: "Draws the tree of nodes, as a node is configured to see it.",
+        words: &["HOST:PORT"],
+        options: &[
+            &[flag("live", "ask each node whether it is there, and who lives on it")],
+            WAIT,
+            secrets::OPTIONS,
+            AS,
+            JSON,
+        ],
+        notes: "With --live each node is asked with the secret that is given, or else with the one found for it.",
+        example: "agentcontainer tree 127.0.0.1:7000 --live",
+        run: tree::run,
+    },
+    Command {
+        name: "call",
+        summary: "Sends a message of any type, and prints the result.",
+        words: &["TYPE", "HOST:PORT"],
+        options: &[
+            &[
+                opt("payload", "JSON", "the payload, an object ({})"),
+                SENDER,
+                opt("timeout", "S", "how many seconds to wait for the answer (300)"),
+            ],
+            secrets::OPTIONS,
+            AS,
+            JSON,
+        ],
+        notes: "",
+        example: "agentcontainer call invoke_agent 127.0.0.1:7000 --payload '{\"agent_id\": \"ping\", \"message\": 1}'",
+        run: raw::call,
+    },
+    Command {
+        name: "sign",
+        summary: "Prints a signed message, one line, to be sent by other means.",
+        words: &["TYPE"],
+        options: &[
+            &[
+                opt("payload", "JSON", "the payload, an object ({})"),
+                SENDER,
+                flag("keep-alive", "ask the node to keep the connection open"),
+                opt("nonce", "N", "the nonce, which the answer repeats (random)"),
+                opt("node", "HOST:PORT", "which node's secret, where several run on this machine"),
+            ],
+            secrets::OPTIONS,
+            AS,
+        ],
+        notes: "The line is good for a few minutes (clock_skew_s of the node), and once.",
+        example: "agentcontainer sign list_agents | nc -N 127.0.0.1 7000 | agentcontainer check",
+        run: raw::sign,
+    },
+    Command {
+        name: "check",
+        summary: "Reads an answer line from standard input and says whether its signature is good.",
+        words: &[],
+        options: &[
+            &[
+                opt("nonce", "N", "the request's nonce, which the answer must repeat"),
+                opt("node", "HOST:PORT", "which node's secret, where several run on this machine"),
+                SENDER,
+            ],
+            secrets::OPTIONS,
+            AS,
+            JSON,
+        ],
+        notes: "Status 0 if it is, 1 if not. Without --nonce a genuine answer to another request passes, too.",
+        example: "agentcontainer sign list_agents --nonce n1 | nc -N 127.0.0.1 7000 | agentcontainer check --nonce n1",
+        run: raw::check,
+    },
+];
+
+/// Does what the arguments (without the program's name) ask for.
+pub fn main(arguments: impl Iterator<Item = OsString>) -> ExitCode {
+    let mut arguments: Vec<OsString> = arguments.collect();
+    let as_json =
+        arguments.iter().take_while(|argument| *argument != "--").any(|argument| argument == "--json");
+    let name = match arguments.is_empty() {
+        true => String::new(),
+        false => arguments.remove(0).to_string_lossy().into_owned(),
+    };
+    let (about, done) = match COMMANDS.iter().find(|command| command.name == name) {
+        Some(command) => (command.name, carry_out(command, arguments)),
+        None => ("", other(&name, &arguments)),
+    };
+    match done {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(fault) => {
+            fault.tell(about, as_json);
+            ExitCode::from(fault.status())
+        }
+    }
+}
+
+fn carry_out(command: &'static Command, arguments: Vec<OsString>) -> Result<(), Fault> {
+    match command.read(arguments)? {
+        Wish::Help => out::line(help::command(command).trim_end()),
+        Wish::Do(given) => (command.run)(&given),
+    }
+}
+
+fn other(name: &str, arguments: &[OsString]) -> Result<(), Fault> {
+    match name {
+        "" => {
+            out::note_raw(help::overview(COMMANDS).trim_end());
+            Err(Fault::Status(fault::LOCAL))
+        }
+        "--version" | "-V" => out::line(concat!("agentcontainer ", env!("CARGO_PKG_VERSION"))),
+        "help" | "--help" | "-h" => match arguments.first().map(|word| word.to_string_lossy()) {
+            None => out::line(help::overview(COMMANDS).trim_end()),
+            Some(word) => match COMMANDS.iter().find(|command| command.name == word) {
+                Some(command) => out::line(help::command(command).trim_end()),
+                None => Err(unknown(&word)),
+            },
+        },
+        _ => Err(unknown(name)),
+    }
+}
+
+fn unknown(name: &str) -> Fault {
+    let near = COMMANDS.iter().map(|command| command.name).min_by_key(|near| distance(near, name));
+    Fault::Usage(format!("there is no command {name:?}; the nearest is {:?}", near.unwrap_or("help")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_help_of_every_command_names_what_it_takes() {
+        for command in COMMANDS {
+            let help = help::command(command);
+            assert!(command.example.starts_with(&format!("agentcontainer {}", command.name)), "{help}");
+            for option in command.all_options() {
+                assert!(help.contains(&format!("--{}", option.name)), "{help}");
+                let same = command.all_options().filter(|other| other.name == option.name).count();
+                assert_eq!(same, 1, "{}: --{} stands there twice", command.name, option.name);
+            }
+            assert!(help.lines().all(|line| line.chars().count() <= 120), "{help}");
+            assert!(help::overview(COMMANDS).contains(command.summary));
+        }
+    }
+
+    #[test]
+    fn a_wrong_command_line_says_what_is_wrong() {
+        for (line, part) in [
+            ("deplyo a.py x:1", "\"deploy\""),
+            ("deploy a.py", "HOST:PORT is missing"),
+            ("deploy a.py h:1 more", "\"more\""),
+            ("deploy a.py h:1 --actviate {}", "--activate"),
+            ("deploy a.py h:1 --activate", "needs a value: JSON"),
+            ("deploy a.py h:1 --fresh --fresh", "twice"),
+            ("deploy a.py h:1 --fresh=1", "fresh"),
+            ("deploy a.py h:1 -x", "-x"),
+            ("list nowhere", "no port"),
+            ("invoke a 127.0.0.1:1 --message hello", "quotes of its own"),
+            ("invoke a 127.0.0.1:1 --message {\"a\":1,\"a\":2}", "--message"),
+            ("call list_agents 127.0.0.1:1 --payload []", "an object"),
+            ("invoke a 127.0.0.1:1 --timeout 0", "positive number"),
+            ("invoke a 127.0.0.1:1 --timeout nan", "positive number"),
+        ] {
+            let mut words = line.split(' ').map(OsString::from).collect::<Vec<_>>();
+            let name = words.remove(0).into_string().unwrap();
+            let done = match COMMANDS.iter().find(|command| command.name == name) {
+                Some(command) => carry_out(command, words),
+                None => other(&name, &words),
+            };
+            match done {
+                Err(Fault::Usage(text)) => assert!(text.contains(part), "{line}: {text}"),
+                done => panic!("{line}: {done:?}"),
+            }
+        }
+    }
+}

@@ -1,0 +1,236 @@
+//! Which secret a command signs with, and as whom.
+//!
+//! A secret is never an argument: the process list shows those to everyone on the machine. It comes
+//! from a file, from the environment, or from the state directory of a node that this user runs here.
+
+use super::args::{opt, Given, Opt};
+use super::fault::Fault;
+use crate::boot::{self, Whereabouts};
+use crate::node::{Config, Keys};
+use crate::wire::{Address, Secret};
+use std::net::{IpAddr, ToSocketAddrs, UdpSocket};
+use std::path::{Path, PathBuf};
+
+/// The environment's secret.
+pub const VARIABLE: &str = "AGENTCONTAINER_SECRET";
+
+/// The options that say where the secret is.
+pub const OPTIONS: &[Opt] = &[
+    opt("secret-file", "F", "a file with the secret to sign with"),
+    opt("config", "F", "the node's configuration file, which names it"),
+    opt("state-dir", "D", "the node's state directory, which knows it"),
+];
+
+/// The option for operators.
+pub const AS: Opt = opt("as", "NAME", "sign as this operator, not as admin");
+
+/// Who signs.
+#[derive(Debug)]
+pub struct Caller {
+    /// `admin`, an operator, or an agent.
+    pub sender: String,
+    /// Its secret.
+    pub secret: Secret,
+    /// Where the secret was found, for the error when it is the wrong one.
+    pub found: String,
+}
+
+/// Who signs what is sent to `address`.
+///
+/// # Errors
+/// A secret that can't be read; or none, with all the ways to give one.
+pub fn caller(given: &Given, address: Option<&Address>) -> Result<Caller, Fault> {
+    caller_among(given, address, None)
+}
+
+/// The same; without an address the node of that name is looked for.
+///
+/// # Errors
+/// As [`caller`].
+pub fn caller_among(given: &Given, address: Option<&Address>, name: Option<&str>) -> Result<Caller, Fault> {
+    let found = find(given, address, name)?;
+    found.ok_or_else(|| {
+        let whose = match address {
+            Some(address) => {
+                format!("no secret is known for {address}: no node of this user is noted as listening there")
+            }
+            None => "no secret is known: no node of this user is noted as running here".to_owned(),
+        };
+        let place = boot::state_home()
+            .map_or_else(|why| format!(" ({why})"), |home| format!(" (in {}/*/node.json)", home.display()));
+        Fault::Local(format!(
+            "{whose}{place}; give --secret-file FILE, --config FILE (the node's configuration), \
+             --state-dir DIR (the node's), or set {VARIABLE}"
+        ))
+    })
+}
+
+/// The same, where having none is no error.
+///
+/// # Errors
+/// A secret that can't be read.
+pub fn find(given: &Given, address: Option<&Address>, name: Option<&str>) -> Result<Option<Caller>, Fault> {
+    let sender = given.text("as")?.or(given.text("sender")?).unwrap_or("admin").to_owned();
+    let ways = ["secret-file", "config", "state-dir"];
+    let named: Vec<&str> = ways.into_iter().filter(|way| given.flag(way)).collect();
+    if let [one, other, ..] = named[..] {
+        return Err(Fault::Usage(format!(
+            "--{one} and --{other} both say where the secret is; give one of them"
+        )));
+    }
+    let made = |secret: Result<Secret, String>, found: String| match secret {
+        Ok(secret) => Ok(Some(Caller { sender: sender.clone(), secret, found })),
+        Err(why) => Err(Fault::Local(why)),
+    };
+    if let Some(file) = given.path("secret-file") {
+        let secret = Secret::from_file(&file).map_err(|why| why.to_string());
+        return made(secret, format!("--secret-file {}", file.display()));
+    }
+    if let Some(file) = given.path("config") {
+        return made(of_config(&file, &sender), format!("--config {}", file.display()));
+    }
+    if let Some(dir) = given.path("state-dir") {
+        let secret = Whereabouts::read(&dir)
+            .ok_or_else(|| format!("{} has no node.json: no node keeps its state there", dir.display()))
+            .and_then(|node| of_node(&node, &sender));
+        return made(secret, format!("--state-dir {}", dir.display()));
+    }
+    if let Some(text) = std::env::var_os(VARIABLE).filter(|text| !text.is_empty()) {
+        let secret = text.to_str().ok_or("it is not UTF-8".to_owned());
+        let secret = secret.and_then(|text| Secret::new(text).map_err(|why| why.to_string()));
+        return made(secret.map_err(|why| format!("{VARIABLE}: {why}")), VARIABLE.to_owned());
+    }
+    match on_this_machine(address, name)? {
+        Some((dir, node)) => made(of_node(&node, &sender), format!("the state directory {}", dir.display())),
+        None => Ok(None),
+    }
+}
+
+/// The secret that a configuration file names for `sender`, or the one that its node made for itself.
+fn of_config(file: &Path, sender: &str) -> Result<Secret, String> {
+    if sender != "admin" {
+        return of_operator(file, sender);
+    }
+    boot::secret_of_config(file).or_else(|why| {
+        let keys = Keys::from_file(file)?;
+        let home = || Some(boot::state_home().ok()?.join(&keys.container_name));
+        let dir = keys.state_dir.clone().or_else(|| home().filter(|_| !keys.container_name.is_empty()));
+        let node = dir.and_then(|dir| Whereabouts::read(&dir)).filter(|node| node.secret_file.is_some());
+        node.map_or(Err(format!("{}: {why}", file.display())), |node| node.secret())
+    })
+}
+
+fn of_operator(file: &Path, name: &str) -> Result<Secret, String> {
+    // Whether the admin's own secret can be read does not matter to an operator.
+    let keys = Keys {
+        allow_weak_secret: true,
+        admin_secret: None,
+        admin_secret_file: None,
+        ..Keys::from_file(file)?
+    };
+    let operator = Keys {
+        operators: keys.operators.into_iter().filter(|(known, _)| known == name).collect(),
+        ..Keys::default()
+    };
+    if operator.operators.is_empty() {
+        return Err(format!("{} knows no operator {name:?}", file.display()));
+    }
+    let stand_in = Secret::new("stand-in").map_err(|why| why.to_string())?;
+    let config = Config::new(operator, Some(stand_in))?;
+    config.operators.into_values().next().map(|operator| operator.secret).ok_or_else(|| "no operator".into())
+}
+
+fn of_node(node: &Whereabouts, sender: &str) -> Result<Secret, String> {
+    if sender == "admin" {
+        return node.secret().map_err(|why| format!("the admin secret of {}: {why}", node.name));
+    }
+    let file = node.config.as_ref();
+    let file = file.ok_or_else(|| {
+        format!("{} does not say where the secret of {sender:?} is; give --secret-file", node.name)
+    })?;
+    of_operator(file, sender)
+}
+
+/// The node of this machine and user that listens at `address`, or has that name, or is the only one.
+fn on_this_machine(
+    address: Option<&Address>,
+    name: Option<&str>,
+) -> Result<Option<(PathBuf, Whereabouts)>, Fault> {
+    let Ok(entries) =
+        boot::state_home().and_then(|home| std::fs::read_dir(home).map_err(|error| error.to_string()))
+    else {
+        return Ok(None);
+    };
+    let mut known: Vec<(u8, PathBuf, Whereabouts)> = Vec::new();
+    for dir in entries.flatten().map(|entry| entry.path()) {
+        let Some(node) = Whereabouts::read(&dir) else { continue };
+        let nearness = match address {
+            Some(address) if address.port != node.port => continue,
+            Some(address) => match nearness(&address.host, &node.host) {
+                Some(nearness) => nearness,
+                None => continue,
+            },
+            None if name.is_some_and(|name| name != node.name) => continue,
+            None => 0,
+        };
+        // A node that was killed leaves its note behind; one that runs is meant rather.
+        let stale = !Path::new(&format!("/proc/{}", node.pid)).exists();
+        known.push((nearness + 4 * u8::from(stale), dir, node));
+    }
+    known.sort_by(|a, b| (a.0, &a.1).cmp(&(b.0, &b.1)));
+    if address.is_none() {
+        if let [first, second, ..] = &known[..] {
+            if first.0 == second.0 {
+                let names: Vec<String> = known
+                    .iter()
+                    .map(|(_, _, node)| format!("{} at {}:{}", node.name, node.host, node.port))
+                    .collect();
+                let text =
+                    format!("several nodes run here ({}); say which: --node HOST:PORT", names.join(", "));
+                return Err(Fault::Usage(text));
+            }
+        }
+    }
+    Ok(known.into_iter().next().map(|(_, dir, node)| (dir, node)))
+}
+
+/// How well the host that was typed fits the address listened on; `None`: another machine.
+fn nearness(asked: &str, listened: &str) -> Option<u8> {
+    if asked.eq_ignore_ascii_case(listened) {
+        return Some(0);
+    }
+    let listened: IpAddr = listened.parse().ok()?;
+    let here = listened.is_loopback() || listened.is_unspecified();
+    let number = asked.parse::<IpAddr>().ok();
+    let asked_here =
+        number.map_or(asked.eq_ignore_ascii_case("localhost"), |ip| ip.is_loopback() || ip.is_unspecified());
+    if here && asked_here {
+        let same_kind = number.is_none_or(|ip| ip.is_ipv4() == listened.is_ipv4());
+        return Some(if same_kind { 1 } else { 2 });
+    }
+    let addresses: Vec<IpAddr> = match number {
+        Some(ip) => vec![ip],
+        None => (asked, 0).to_socket_addrs().ok()?.map(|address| address.ip()).collect(),
+    };
+    // Only an address of this machine can be bound.
+    let own = |ip: &IpAddr| UdpSocket::bind((*ip, 0)).is_ok();
+    let reaches = |ip: &IpAddr| *ip == listened || (listened.is_unspecified() && own(ip));
+    addresses.iter().any(reaches).then_some(3)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::nearness;
+
+    #[test]
+    fn names_of_this_machine_are_the_same_machine() {
+        assert_eq!(nearness("127.0.0.1", "127.0.0.1"), Some(0));
+        assert_eq!(nearness("localhost", "127.0.0.1"), Some(1));
+        assert_eq!(nearness("127.0.0.1", "0.0.0.0"), Some(1));
+        assert_eq!(nearness("::1", "0.0.0.0"), Some(2));
+        assert_eq!(nearness("localhost", "::1"), Some(1));
+        assert_eq!(nearness("192.0.2.7", "0.0.0.0"), None, "a documentation address is nobody's");
+        assert_eq!(nearness("192.0.2.7", "127.0.0.1"), None);
+        assert_eq!(nearness("127.0.0.1", "192.0.2.7"), None);
+    }
+}
