@@ -1,0 +1,92 @@
+//! The files that people start nodes with are accepted by the programs that read them.
+
+#[path = "support/mod.rs"]
+mod support;
+use agentcontainer::node::Keys;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+fn examples() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("examples")
+}
+
+/// Runs a program; `None`, said aloud, where the machine lacks it.
+fn run(program: &str, arguments: &[&str], dir: &Path) -> Option<String> {
+    match Command::new(program).args(arguments).current_dir(dir).output() {
+        Ok(output) => {
+            let said = format!(
+                "{}{}",
+                String::from_utf8_lossy(&output.stdout),
+                String::from_utf8_lossy(&output.stderr)
+            );
+            assert!(output.status.success(), "{program} {arguments:?}: {}\n{said}", output.status);
+            Some(said)
+        }
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+            eprintln!("passed over: there is no {program} here");
+            None
+        }
+        Err(error) => panic!("{program}: {error}"),
+    }
+}
+
+#[test]
+fn the_nodes_configurations_parse_and_agree_about_the_tree() {
+    let mut trees = Vec::new();
+    for folder in [examples(), examples().join("docker")] {
+        for entry in std::fs::read_dir(&folder).unwrap().flatten() {
+            if entry.path().extension().is_some_and(|kind| kind == "json") {
+                let keys = Keys::from_file(&entry.path()).unwrap();
+                trees.push((folder.clone(), keys));
+            }
+        }
+    }
+    assert_eq!(trees.len(), 8);
+    for (folder, keys) in &trees {
+        let own = keys.federation.as_ref().unwrap().find(&keys.container_name).unwrap();
+        assert_eq!(own.port, keys.listen_port, "{}", keys.container_name);
+        for (other_folder, other) in &trees {
+            if let Some(seen) = other
+                .federation
+                .as_ref()
+                .unwrap()
+                .find(&keys.container_name)
+                .filter(|_| folder == other_folder)
+            {
+                assert_eq!(seen, own, "{} as {} sees it", keys.container_name, other.container_name);
+            }
+        }
+    }
+}
+
+#[test]
+fn docker_compose_accepts_its_file() {
+    run("docker-compose", &["-f", "docker-compose.yml", "config", "-q"], &examples());
+}
+
+#[test]
+fn systemd_accepts_the_unit() {
+    let dir = support::TempDir::new("unit");
+    let unit = std::fs::read_to_string(examples().join("agentcontainer.service")).unwrap();
+    // The program that the unit names need not be installed for the unit to be right.
+    let unit = unit.replace("/usr/local/bin/agentcontainer", env!("CARGO_BIN_EXE_agentcontainer"));
+    dir.write("agentcontainer.service", unit);
+    run("systemd-analyze", &["verify", "--man=no", "./agentcontainer.service"], dir.path());
+}
+
+#[test]
+fn shell_examples_parse() {
+    for script in ["lab.sh", "clients/sign_jq.sh", "clients/sign_python.sh", "clients/check_answer.sh"] {
+        run("sh", &["-n", script], &examples());
+    }
+    let crontab = std::fs::read_to_string(examples().join("crontab")).unwrap();
+    for line in crontab
+        .lines()
+        .filter(|line| !line.trim().is_empty() && !line.starts_with('#') && !line.contains("="))
+    {
+        let fields = if line.starts_with('@') { 1 } else { 5 };
+        let command = line.split_whitespace().skip(fields).collect::<Vec<_>>().join(" ");
+        assert!(command.contains("agentcontainer"), "{line}");
+        run("sh", &["-n", "-c", &command], &examples());
+    }
+}

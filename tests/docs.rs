@@ -1,0 +1,175 @@
+//! What the documents show is run: the README's shell blocks in order, PROTOCOL.md's examples.
+
+#[path = "support/mod.rs"]
+mod support;
+use serde_json::{json, Value};
+use std::path::Path;
+use std::process::Command;
+use support::lab::{Lab, ADMIN};
+
+/// The fenced blocks of a document: language and text.
+fn blocks(document: &str) -> Vec<(String, String)> {
+    let text = std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join(document)).unwrap();
+    let mut found = Vec::new();
+    let mut open: Option<(String, String)> = None;
+    for line in text.lines() {
+        match (&mut open, line.strip_prefix("```")) {
+            (None, Some(language)) => open = Some((language.trim().to_owned(), String::new())),
+            (Some(_), Some(_)) => found.extend(open.take()),
+            (Some((_, block)), None) => {
+                block.push_str(line);
+                block.push('\n');
+            }
+            (None, None) => {}
+        }
+    }
+    found
+}
+
+/// Whether `text` is `pattern`, where `…` stands for anything.
+fn matches(pattern: &str, text: &str) -> bool {
+    let mut rest = text;
+    let pieces: Vec<&str> = pattern.split('…').collect();
+    for (index, piece) in pieces.iter().enumerate() {
+        let found = match index {
+            0 => rest.starts_with(piece).then_some(0),
+            last if last + 1 == pieces.len() && rest.ends_with(piece) => Some(rest.len() - piece.len()),
+            last if last + 1 == pieces.len() => None,
+            _ => rest.find(piece),
+        };
+        match found {
+            Some(at) => rest = &rest[at + piece.len()..],
+            None => return false,
+        }
+    }
+    rest.is_empty() || pieces.len() > 1
+}
+
+fn is_there(program: &str) -> bool {
+    Command::new("sh").args(["-c", &format!("command -v {program} >/dev/null")]).status().unwrap().success()
+}
+
+#[test]
+fn the_readme_is_run_as_printed() {
+    for tool in ["nc", "jq", "openssl"] {
+        if !is_there(tool) {
+            eprintln!("passed over: the README's shell blocks need {tool}");
+            return;
+        }
+    }
+    let top = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let dir = support::TempDir::new("readme");
+    for name in ["agents", "examples", "fixtures"] {
+        std::os::unix::fs::symlink(top.join(name), dir.path().join(name)).unwrap();
+    }
+    let binary = Path::new(env!("CARGO_BIN_EXE_agentcontainer"));
+    let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port().to_string();
+    let all = blocks("README.md");
+    let mut script = String::from("set -eu\ntrap 'kill \"$node\" 2>/dev/null || true' EXIT\n");
+    let mut expected = Vec::new();
+    for (index, (language, block)) in all.iter().enumerate() {
+        if language == "sh" {
+            script.push_str(&format!("printf '@@%s\\n' {index}\n{}\n", block.replace("7000", &free)));
+            let output = all.get(index + 1).filter(|next| next.0 == "text" && index + 2 < all.len());
+            expected.push((index, output.map(|next| next.1.clone())));
+        }
+    }
+    assert!(expected.len() >= 6, "the README has its shell blocks");
+    let path = format!("{}:{}", binary.parent().unwrap().display(), std::env::var("PATH").unwrap());
+    let output = Command::new("sh")
+        .args(["-c", &script])
+        .current_dir(dir.path())
+        .env("PATH", path)
+        .env("XDG_STATE_HOME", dir.path().join("xdg"))
+        .env_remove("AGENTCONTAINER_SECRET")
+        .output()
+        .unwrap();
+    let printed = String::from_utf8_lossy(&output.stdout).into_owned();
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    let log = std::fs::read_to_string(dir.path().join("node.log")).unwrap_or_default();
+    assert!(output.status.success(), "{}\n{printed}\n{said}\n{log}", output.status);
+    for (index, wanted) in expected {
+        let Some(wanted) = wanted else { continue };
+        let from = printed.split(&format!("@@{index}\n")).nth(1).unwrap();
+        let part = from.split("@@").next().unwrap();
+        assert!(
+            matches(wanted.trim_end(), part.trim_end()),
+            "block {index}: expected\n{wanted}\ngot\n{part}\n{said}\n{log}"
+        );
+    }
+}
+
+#[test]
+fn the_examples_of_the_protocol_are_what_a_node_says() {
+    let lab = Lab::start("docs");
+    let all = blocks("docs/PROTOCOL.md");
+    let examples: Vec<Value> = all
+        .iter()
+        .filter(|block| block.0 == "json")
+        .map(|block| serde_json::from_str(&block.1).unwrap())
+        .collect();
+    assert!(examples.len() >= 12 && examples.len() % 2 == 0);
+    for pair in examples.chunks(2) {
+        let kind = pair[0]["type"].as_str().unwrap();
+        let answer = lab.ask_as("admin", ADMIN, kind, &pair[0]["payload"].to_string());
+        let result: Value =
+            serde_json::from_str(answer.result().unwrap_or_else(|| panic!("{}", answer.line()))).unwrap();
+        same_shape(kind, &pair[1], &result);
+        if matches!(kind, "deploy_agent" | "invoke_agent" | "remove_agent") {
+            assert_eq!(pair[1], result, "{kind}");
+        }
+    }
+    let documented =
+        std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/PROTOCOL.md")).unwrap();
+    for kind in agentcontainer::node::senders::TYPES {
+        assert!(documented.contains(&format!("`{kind}`")), "{kind} is documented");
+    }
+    for code in agentcontainer::wire::Code::ALL {
+        assert!(documented.contains(&format!("`{code}`")), "{code} is documented");
+    }
+}
+
+/// Every member that the document shows is there, and no other; `{}` and numbers stand for any.
+fn same_shape(place: &str, shown: &Value, real: &Value) {
+    match (shown, real) {
+        (Value::Object(shown), Value::Object(real)) if !shown.is_empty() => {
+            let names = |object: &serde_json::Map<String, Value>| {
+                object.keys().cloned().collect::<std::collections::BTreeSet<_>>()
+            };
+            assert_eq!(names(shown), names(real), "{place}");
+            for (name, value) in shown {
+                same_shape(&format!("{place}.{name}"), value, &real[name]);
+            }
+        }
+        (Value::Array(shown), Value::Array(real)) if !shown.is_empty() => {
+            assert_eq!(shown.len(), real.len(), "{place}");
+            same_shape(place, &shown[0], &real[0]);
+        }
+        (Value::Null, _) | (_, Value::Null) => {}
+        _ => {
+            assert_eq!(std::mem::discriminant(shown), std::mem::discriminant(real), "{place}: {shown} {real}")
+        }
+    }
+}
+
+#[test]
+fn every_key_of_the_configuration_is_in_the_readme() {
+    let readme = std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("README.md")).unwrap();
+    let error = agentcontainer::node::Keys::parse(&json!({"no_such_key": 1}).to_string()).unwrap_err();
+    assert!(error.contains("nearest"));
+    let source =
+        std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("src/node/config.rs")).unwrap();
+    let keys = source.split("pub struct Keys {").nth(1).unwrap().split("\n}\n").next().unwrap();
+    let names: Vec<&str> =
+        keys.lines().filter_map(|line| line.trim().strip_prefix("pub ")?.split(':').next()).collect();
+    assert!(names.len() > 30, "{names:?}");
+    for name in names {
+        assert!(readme.contains(&format!("`{name}`")), "{name} is in the README's table");
+        assert!(!is_unknown_key(name), "{name} is a key that the file may have");
+    }
+}
+
+fn is_unknown_key(name: &str) -> bool {
+    let text = json!({name: null}).to_string();
+    agentcontainer::node::Keys::parse(&text).is_err_and(|error| error.contains("there is no key"))
+}
