@@ -13,8 +13,6 @@ AGENT_ID = "inspect-primitives"
 AGENT_SECRET = "ca2d633133b5e66e372bd2d9dfcfc9b27c1f7b7c496f2a92"
 AGENT_NAME = "Inspect primitives"
 
-import os
-
 from agentctx import CtxError
 
 
@@ -37,8 +35,8 @@ class Agent:
         return {
             "node": ctx.container_name,
             "agent_id": ctx.agent_id,
-            # Where the agent may keep files of its own, if the node gives it a place.
-            "state_dir": os.environ.get("AGENTCONTAINER_STATE_DIR"),
+            # Where the agent may keep files of its own; they travel with it.
+            "state_dir": ctx.state_dir(),
             "trace": ctx.trace,
             "capabilities": ctx.capabilities(),
             "calls": calls,

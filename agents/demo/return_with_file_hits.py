@@ -94,8 +94,7 @@ def names_below(node):
 
 def move_on(ctx, name):
     """Moves; after that the agent lives there, and this hook has only the answer to pass back."""
-    answer = ctx.move(name, {"on_tour": True})
-    if answer.get("activate_error"):
-        return answer
-    # The bare result, not the whole answer: answers within answers grow with every hop.
-    return answer.get("activate_result")
+    result = ctx.move(name, {"on_tour": True})["result"] or {}
+    # Only what on_activate returned there: answers within answers grow with every hop. If it
+    # returned nothing, the result says why, as activate_error or result_error.
+    return result.get("activate_result") or result

@@ -71,7 +71,10 @@ async def leave_clone(ctx, name, query):
         answer = await ctx.clone(name, {"query": query})
     except CtxError as error:
         return {"error": error.code, "text": str(error)}
-    if answer.get("activate_error"):
-        # It arrived, but its own on_activate failed there.
-        return {"error": "activate_error", "text": answer["activate_error"]}
-    return answer.get("activate_result")
+    # The answer is the destination's whole answer; what on_activate returned there is in its result.
+    result = answer["result"] or {}
+    if result.get("activate_result"):
+        return result["activate_result"]
+    # It arrived, but its on_activate failed there, or returned too much for an answer.
+    failed = result.get("activate_error") or {"error": result.get("result_error")}
+    return {"error": "no_report", "text": failed["error"]}

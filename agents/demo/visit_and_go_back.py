@@ -96,8 +96,7 @@ class Agent:
 
 def move_on(ctx, name):
     """Moves; after that the agent lives there, and this hook has only the answer to pass back."""
-    answer = ctx.move(name, ON_TOUR)
-    if answer.get("activate_error"):
-        return answer
-    # The bare result, not the whole answer: answers within answers grow with every hop.
-    return answer.get("activate_result")
+    result = ctx.move(name, ON_TOUR)["result"] or {}
+    # Only what on_activate returned there: answers within answers grow with every hop. If it
+    # returned nothing, the result says why, as activate_error or result_error.
+    return result.get("activate_result") or result

@@ -52,14 +52,15 @@ async def map_child(ctx, child, parent, depth):
     mine = row(child, parent, depth)
     started = time.monotonic()
     try:
-        answer = await ctx.clone(child["name"], {"depth": depth})
+        result = (await ctx.clone(child["name"], {"depth": depth}))["result"] or {}
     except CtxError as error:
         mine["error"] = str(error)
         return [mine]
-    if not answer.get("activate_result"):
-        mine["error"] = str(answer.get("activate_error") or answer.get("result_error"))
+    if not result.get("activate_result"):
+        failed = result.get("activate_error") or {"error": result.get("result_error")}
+        mine["error"] = failed["error"]
         return [mine]
-    rows = answer["activate_result"]["nodes"]
+    rows = result["activate_result"]["nodes"]
     mine["version"] = rows[0]["version"]
     mine["ms"] = round((time.monotonic() - started) * 1000, 1)
     return [mine] + rows[1:]

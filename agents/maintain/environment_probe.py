@@ -45,7 +45,7 @@ class Agent:
             },
             "limits": limits(),
             "modules": {name: found(name) for name in MODULES + request.get("modules", [])},
-            "state_dir_writable": writable(os.environ.get("AGENTCONTAINER_STATE_DIR")),
+            "state_dir_writable": writable(ctx.state_dir()),
             "capabilities": ctx.capabilities(),
             "allow_subprocess": resources["allow_subprocess"],
             "sandbox": resources["container"].get("sandbox"),
@@ -84,9 +84,7 @@ def found(name):
 
 
 def writable(folder):
-    """Tries it: what the sandbox allows does not show in the file's mode. None: no such folder."""
-    if folder is None:
-        return None
+    """Tries it: what the sandbox allows does not show in the file's mode."""
     probe = os.path.join(folder, ".probe")
     try:
         with open(probe, "w") as file:

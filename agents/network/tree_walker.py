@@ -56,9 +56,10 @@ class Agent:
 
     def move(self, ctx, name):
         self.going_to = name  # before the call: memory travels as it is then
-        answer = ctx.move(name, {"walking": True})
-        # We live there now; what is left for this hook is to pass the walk's result back.
-        return answer if answer.get("activate_error") else answer.get("activate_result")
+        result = ctx.move(name, {"walking": True})["result"] or {}
+        # We live there now; what is left for this hook is to pass the walk's report back. If
+        # there is none, the result says why, as activate_error or result_error.
+        return result.get("activate_result") or result
 
     def on_message(self, ctx, message):
         return self.report()
