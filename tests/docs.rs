@@ -108,7 +108,7 @@ fn the_examples_of_the_protocol_are_what_a_node_says() {
         .filter(|block| block.0 == "json")
         .map(|block| serde_json::from_str(&block.1).unwrap())
         .collect();
-    assert!(examples.len() >= 12 && examples.len() % 2 == 0);
+    assert!(examples.len() >= 12 && examples.len().is_multiple_of(2));
     for pair in examples.chunks(2) {
         let kind = pair[0]["type"].as_str().unwrap();
         let answer = lab.ask_as("admin", ADMIN, kind, &pair[0]["payload"].to_string());
