@@ -3,7 +3,7 @@
 use crate::agent::Settings;
 use crate::log::{Level, Log, Show};
 use crate::node::{config, Admits, Config, Keys, Node, Parts};
-use crate::primitives::desk;
+use crate::primitives::{desk, DataRoot};
 use crate::server::Server;
 use crate::wire::{hex, Address, Secret};
 use serde::{Deserialize, Serialize};
@@ -118,6 +118,8 @@ pub fn start(start: Start) -> Result<Running, String> {
             dir
         }
     };
+    let opened = DataRoot::open(&data_root);
+    let data_root = opened.map_err(|error| format!("opening data_root {}: {error}", data_root.display()))?;
     let settings = Settings {
         python: keys.python.clone(),
         self_exe,
@@ -134,10 +136,9 @@ pub fn start(start: Start) -> Result<Running, String> {
     let parts = Parts {
         config,
         state_dir: state_dir.clone(),
-        data_root,
         log,
         settings,
-        make_host: desk::make_host,
+        make_host: desk::maker(data_root),
         admits,
     };
     let node = Node::new(parts)?;

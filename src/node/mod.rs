@@ -41,7 +41,7 @@ const CREW: usize = 256;
 const TICK: Duration = Duration::from_millis(200);
 
 /// Makes what answers an agent's `ctx` calls; the primitives give it to the node.
-pub type MakeHost = fn(&Arc<Node>, &Arc<Record>) -> Arc<dyn Host>;
+pub type MakeHost = Box<dyn Fn(&Arc<Node>, &Arc<Record>) -> Arc<dyn Host> + Send + Sync>;
 
 /// Who may arrive here.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -58,8 +58,6 @@ pub struct Parts {
     pub config: Config,
     /// Where it keeps its state; exists, mode 0700.
     pub state_dir: PathBuf,
-    /// What agents may read; exists.
-    pub data_root: PathBuf,
     /// Where events go.
     pub log: Log,
     /// How agents' processes are made.
@@ -95,8 +93,6 @@ pub struct Node {
     pub log: Log,
     /// Counts since the start.
     pub counters: Counters,
-    /// What agents may read.
-    pub data_root: crate::primitives::DataRoot,
     /// Who it is: its name and address as others know them.
     pub pool: Arc<Pool>,
     state_dir: PathBuf,
@@ -123,12 +119,9 @@ impl Node {
     /// A node that does not listen yet. Starts its background threads.
     ///
     /// # Errors
-    /// The data root can't be opened, or no thread can be started.
+    /// No thread can be started.
     pub fn new(parts: Parts) -> Result<Arc<Node>, String> {
-        let Parts { config, state_dir, data_root, log, settings, make_host, admits } = parts;
-        let opened = crate::primitives::DataRoot::open(&data_root);
-        let data_root =
-            opened.map_err(|error| format!("opening data_root {}: {error}", data_root.display()))?;
+        let Parts { config, state_dir, log, settings, make_host, admits } = parts;
         let pool = Pool::new(settings).map_err(|error| format!("starting a thread: {error}"))?;
         if config.keys.prewarm {
             pool.prewarm();
@@ -138,7 +131,6 @@ impl Node {
             config,
             log,
             counters: Counters::default(),
-            data_root,
             pool,
             state_dir,
             places: Arc::default(),

@@ -1,13 +1,13 @@
 //! The desk at which one agent's calls are taken: checks the grant, reads the arguments, calls the
 //! primitive.
 
-use super::{capabilities, files, http, run, search};
+use super::{capabilities, files, http, run, search, DataRoot};
 use crate::agent::host::{CallError, Host, HostCall};
 use crate::base64;
 use crate::log::{escape, Level};
 use crate::node::messages::Mode;
 use crate::node::travel::Journey;
-use crate::node::{federation, Node, Record};
+use crate::node::{federation, MakeHost, Node, Record};
 use crate::sync::lock;
 use serde::{Deserialize, Serialize};
 use serde_json::value::{to_raw_value, RawValue};
@@ -28,14 +28,23 @@ const LISTED: usize = 50;
 /// Answers the `ctx` calls of one generation of one agent.
 pub struct Desk {
     node: Arc<Node>,
+    data_root: Arc<DataRoot>,
     /// Weak: the process that holds this desk must not keep its own record.
     record: Weak<Record>,
     id: String,
 }
 
-/// Makes the desk of an agent; given to the node.
-pub fn make_host(node: &Arc<Node>, record: &Arc<Record>) -> Arc<dyn Host> {
-    Arc::new(Desk { node: Arc::clone(node), record: Arc::downgrade(record), id: record.id.clone() })
+/// What makes each agent's desk, for the node; `data_root` is what agents may read.
+pub fn maker(data_root: DataRoot) -> MakeHost {
+    let data_root = Arc::new(data_root);
+    Box::new(move |node, record| {
+        Arc::new(Desk {
+            node: Arc::clone(node),
+            data_root: Arc::clone(&data_root),
+            record: Arc::downgrade(record),
+            id: record.id.clone(),
+        })
+    })
 }
 
 type Answer = Result<Box<RawValue>, CallError>;
@@ -190,12 +199,12 @@ impl Desk {
     }
 
     fn resources(&self) -> Answer {
-        let files = files::list_first(&self.node.data_root, LISTED)?;
+        let files = files::list_first(&self.data_root, LISTED)?;
         let host = &self.node.config.keys.advertise_host;
         let container = self.node.describe(host.as_deref().unwrap_or(&self.node.config.keys.listen_host));
         answer(&json!({
             "container": container,
-            "data_root": self.node.data_root.path().to_string_lossy(),
+            "data_root": self.data_root.path().to_string_lossy(),
             "files": files,
             "allow_subprocess": self.node.config.keys.allow_subprocess,
         }))
@@ -204,13 +213,12 @@ impl Desk {
     fn read_file(&self, args: ReadArgs) -> Answer {
         // What goes over the bridge is at most a line; base64 takes a third more.
         let most = (self.node.config.keys.max_message_bytes as u64 / 2).min(files::MAX_FILE_BYTES);
-        let content = files::read_file(&self.node.data_root, &args.path, most, args.binary)?;
+        let content = files::read_file(&self.data_root, &args.path, most, args.binary)?;
         answer(&content.text.or(content.base64))
     }
 
     fn search_files(&self, args: SearchArgs, deadline: Instant) -> Answer {
-        let found =
-            search::search_files(&self.node.data_root, &args.query, &args.path, args.limit, deadline)?;
+        let found = search::search_files(&self.data_root, &args.query, &args.path, args.limit, deadline)?;
         if found.skipped > 0 {
             let skipped = found.skipped.to_string();
             self.node.log.event(
@@ -223,7 +231,7 @@ impl Desk {
     }
 
     fn run(&self, args: RunArgs, deadline: Instant) -> Answer {
-        let home = self.node.data_root.path();
+        let home = self.data_root.path();
         let mut environment = run::minimal_environment(home);
         for (name, value) in &mut environment {
             if name == "PATH" {
