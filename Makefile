@@ -6,7 +6,7 @@ STATIC_TARGET := $(ARCH)-unknown-linux-musl
 BINARY := target/release/agentcontainer
 STATIC_BINARY := target/$(STATIC_TARGET)/release/agentcontainer
 
-.PHONY: build demo test check lint static clean
+.PHONY: build demo test check lint static bench clean
 
 build:
 	$(CARGO) build --release --locked
@@ -31,6 +31,10 @@ check: lint static demo test
 # compiler for ring, the cryptography below TLS: musl-gcc (Debian: musl-tools), or clang.
 static:
 	@sh tools/static.sh $(STATIC_TARGET) $(STATIC_BINARY)
+
+# Times beside what they are compared with, in one run.
+bench:
+	$(CARGO) bench --locked --bench speed
 
 clean:
 	$(CARGO) clean

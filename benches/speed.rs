@@ -1,0 +1,134 @@
+//! How long the node's main steps take, each beside what it is compared with, in turn, in one run.
+//!
+//! `make bench` prints medians and the median of the ratios pair by pair. A noisy machine shows in the
+//! spread; the ratios hold better than the times.
+
+#[path = "../tests/support/mod.rs"]
+mod support;
+use serde_json::json;
+use std::io::{BufRead, BufReader, Write};
+use std::net::{TcpListener, TcpStream};
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+use support::lab::{agent, until, Lab};
+
+const ROUNDS: usize = 60;
+const BODY: &str = "def __init__(self):\n    self.count = 0\ndef on_activate(self, ctx, p):\n    return p\ndef on_message(self, ctx, m):\n    self.count += 1\n    return m";
+
+fn main() {
+    let lab = Lab::start("bench");
+    lab.deploy(&agent("warm", BODY));
+    println!("{:<58} {:>10} {:>10} {:>7}", "ours / compared with", "ours", "other", "ratio");
+    deploy_beside_cold_python(&lab);
+    invoke_beside_plain_tcp(&lab);
+    wake_beside_invoke(&lab);
+    first_answer_beside_true();
+}
+
+/// An agent deployed and activated in a process of its own, beside an interpreter that is started,
+/// loads the same source into itself, and ends.
+fn deploy_beside_cold_python(lab: &Lab) {
+    let source = agent("cold", BODY);
+    let script =
+        format!("import json, asyncio\n{source}\nprint(json.dumps(Agent().on_activate(None, {{}})))");
+    // The interpreter itself: a version manager's wrapper would cost its own start.
+    let python = agentcontainer::agent::python::find(None).expect("an interpreter");
+    let python = python.to_string_lossy();
+    let parked = || lab.running.node.pool.parked() > 0;
+    compare(
+        "deploy and activate / python3 starts and loads the source",
+        || {
+            until(5, "a worker is parked", parked);
+            timed(|| drop(lab.deploy(&source)))
+        },
+        || timed(|| run(&python, &["-I", "-S", "-c", &script])),
+    );
+}
+
+/// A signed message to an agent and its signed answer, beside a line and its echo.
+fn invoke_beside_plain_tcp(lab: &Lab) {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let port = listener.local_addr().expect("an address").port();
+    std::thread::spawn(move || {
+        for mut stream in listener.incoming().flatten() {
+            let mut line = String::new();
+            let _ = BufReader::new(&stream).read_line(&mut line);
+            let _ = stream.write_all(line.as_bytes());
+        }
+    });
+    compare(
+        "invoke over a fresh connection / a line echoed over one",
+        || timed(|| drop(lab.invoke("warm", json!({"n": 1})))),
+        || {
+            timed(|| {
+                let mut stream = TcpStream::connect(("127.0.0.1", port)).expect("an echo");
+                let _ = stream.write_all(b"{\"n\":1}\n");
+                let _ = BufReader::new(stream).read_line(&mut String::new());
+            })
+        },
+    );
+}
+
+/// The first message to an agent whose process has ended, beside one to an agent that has one.
+fn wake_beside_invoke(lab: &Lab) {
+    compare(
+        "invoke of a hibernated agent / of a live one",
+        || {
+            let record = lab.running.node.agent("warm").expect("it lives here");
+            record.life.hibernate(Duration::ZERO);
+            until(5, "a worker is parked", || lab.running.node.pool.parked() > 0);
+            timed(|| drop(lab.invoke("warm", json!({}))))
+        },
+        || timed(|| drop(lab.invoke("warm", json!({})))),
+    );
+}
+
+/// From exec to the first signed answer, beside a program that does nothing.
+fn first_answer_beside_true() {
+    let dir = support::TempDir::new("bench-first");
+    let binary = env!("CARGO_BIN_EXE_agentcontainer");
+    let port = TcpListener::bind("127.0.0.1:0").and_then(|l| l.local_addr()).expect("a port").port();
+    let address = format!("127.0.0.1:{port}");
+    compare(
+        "server started until it accepts / /bin/true",
+        || {
+            let start = Instant::now();
+            let mut server = Command::new(binary)
+                .args(["server", &address, "--state-dir"])
+                .arg(dir.path().join("state"))
+                .stderr(Stdio::null())
+                .spawn()
+                .expect("the binary runs");
+            while TcpStream::connect(&address).is_err() {
+                std::thread::sleep(Duration::from_micros(100));
+            }
+            let took = start.elapsed();
+            let _ = server.kill();
+            let _ = server.wait();
+            took
+        },
+        || timed(|| run("/bin/true", &[])),
+    );
+}
+
+fn run(program: &str, arguments: &[&str]) {
+    let status = Command::new(program).args(arguments).stdout(Stdio::null()).status();
+    assert!(status.is_ok_and(|status| status.success()), "{program}");
+}
+
+fn timed(job: impl FnOnce()) -> Duration {
+    let start = Instant::now();
+    job();
+    start.elapsed()
+}
+
+fn compare(what: &str, mut ours: impl FnMut() -> Duration, mut other: impl FnMut() -> Duration) {
+    let pairs: Vec<(f64, f64)> = (0..ROUNDS).map(|_| (ours().as_secs_f64(), other().as_secs_f64())).collect();
+    let median = |mut values: Vec<f64>| {
+        values.sort_by(f64::total_cmp);
+        values[values.len() / 2]
+    };
+    let (a, b) = (median(pairs.iter().map(|p| p.0).collect()), median(pairs.iter().map(|p| p.1).collect()));
+    let ratio = median(pairs.iter().map(|p| p.0 / p.1).collect());
+    println!("{what:<58} {:>7.3} ms {:>7.3} ms {ratio:>7.3}", a * 1e3, b * 1e3);
+}
