@@ -134,7 +134,7 @@ pub fn list(given: &Given) -> Result<(), Fault> {
         out::note(&format!("no agents live on {}", answer.node().unwrap_or("the node")));
         return Ok(());
     }
-    let mut rows = vec![["AGENT", "STATUS", "PROCESS", "COMES", "HOOKS", "HOPS", "LAST RESULT"]
+    let mut rows = vec![["AGENT", "STATUS", "PROCESS", "SEQUENCE", "HOOKS", "HOPS", "LAST RESULT"]
         .map(String::from)
         .to_vec()];
     for agent in agents {

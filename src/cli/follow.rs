@@ -1,6 +1,6 @@
 //! Following an agent on its journey, with its own secret.
 //!
-//! A node tells an agent that asks whether it lives there and for how manieth time
+//! A node tells an agent that asks whether it lives there and how often it has come
 //! (`describe_container`, `sender`). So whoever sent it asks each node that it may have come to, a
 //! few times a second.
 

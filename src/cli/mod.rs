@@ -239,7 +239,7 @@ const COMMANDS: &[Command] = &[
             JSON,
         ],
         notes: "Status 0 if it is, 1 if not. Without --nonce a genuine answer to another request passes, too.",
-        example: "agentcontainer sign list_agents --nonce n1 | nc -N 127.0.0.1 7000 | agentcontainer check --nonce n1",
+        example: "agentcontainer check --nonce n1 <answer.json",
         run: raw::check,
     },
 ];

@@ -7,12 +7,16 @@ use super::args::{opt, Given, Opt};
 use super::fault::Fault;
 use crate::boot::{self, Whereabouts};
 use crate::node::{Config, Keys};
-use crate::wire::{Address, Secret};
+use crate::wire::{self, Address, Secret};
 use std::net::{IpAddr, ToSocketAddrs, UdpSocket};
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
 /// The environment's secret.
 pub const VARIABLE: &str = "AGENTCONTAINER_SECRET";
+
+/// How long an address gets to take a connection when there is no secret for it anyway.
+const PROBE: Duration = Duration::from_secs(3);
 
 /// The options that say where the secret is.
 pub const OPTIONS: &[Opt] = &[
@@ -48,21 +52,28 @@ pub fn caller(given: &Given, address: Option<&Address>) -> Result<Caller, Fault>
 /// # Errors
 /// As [`caller`].
 pub fn caller_among(given: &Given, address: Option<&Address>, name: Option<&str>) -> Result<Caller, Fault> {
-    let found = find(given, address, name)?;
-    found.ok_or_else(|| {
-        let whose = match address {
-            Some(address) => {
-                format!("no secret is known for {address}: no node of this user is noted as listening there")
-            }
-            None => "no secret is known: no node of this user is noted as running here".to_owned(),
-        };
-        let place = boot::state_home()
-            .map_or_else(|why| format!(" ({why})"), |home| format!(" (in {}/*/node.json)", home.display()));
-        Fault::Local(format!(
-            "{whose}{place}; give --secret-file FILE, --config FILE (the node's configuration), \
-             --state-dir DIR (the node's), or set {VARIABLE}"
-        ))
-    })
+    if let Some(caller) = find(given, address, name)? {
+        return Ok(caller);
+    }
+    // Where nobody listens, that is the news, and not that we could not have signed.
+    let reached = address.map_or(Ok(()), |address| wire::connect(address, Instant::now() + PROBE).map(drop));
+    if let Err(why) = reached {
+        return Err(Fault::Unreached(format!("{why} (and no secret for it is known here)")));
+    }
+    let whose = match address {
+        Some(address) => {
+            format!("no secret is known for {address}: no node of this user is noted as listening there")
+        }
+        None => "no secret is known: no node of this user is noted as running here".to_owned(),
+    };
+    let place = match boot::state_home() {
+        Ok(home) => format!("in {}/*/node.json", home.display()),
+        Err(why) => why,
+    };
+    Err(Fault::Local(format!(
+        "{whose} ({place}); give --secret-file FILE, --config FILE (the node's configuration), \
+         --state-dir DIR (the node's), or set {VARIABLE}"
+    )))
 }
 
 /// The same, where having none is no error.

@@ -101,13 +101,18 @@ impl Held {
 
 fn end_at_signal(signals: &Signals, held: &Mutex<Held>) {
     let signal = signals.wait();
+    let status = 128 + signal;
+    let end = || {
+        // Kept locked: the main thread must not end first, and with another status.
+        let mut held = lock(held);
+        held.end(Duration::ZERO);
+        std::process::exit(status);
+    };
     std::thread::scope(|scope| {
-        scope.spawn(|| {
-            // Kept locked: the main thread must not end first, and with another status.
-            let mut held = lock(held);
-            held.end(Duration::ZERO);
-            std::process::exit(128 + signal);
-        });
+        let ending = std::thread::Builder::new().name("end".into()).spawn_scoped(scope, end);
+        if ending.is_err() {
+            end(); // without a way out for the impatient
+        }
         std::process::exit(128 + signals.wait());
     });
 }

@@ -50,7 +50,7 @@ impl Node {
         })
     }
 
-    /// What an agent is told of itself when it asks: whether it lives here, for how manieth time, and
+    /// What an agent is told of itself when it asks: whether it lives here, how often it has come, and
     /// where it went if it has left. So whoever sent it can follow it with its own secret.
     pub fn standing(&self, id: &str) -> Value {
         let registry = lock(&self.registry);

@@ -1,6 +1,6 @@
 //! One HTTP request for an agent: bounded in time, size and redirects.
 //!
-//! Redirects are followed here and not by the HTTP library, hop by hop in [`follow`], so that each
+//! Redirects are followed here and not by the HTTP library, hop by hop in `follow`, so that each
 //! target is looked at before it is connected to and credentials stay with whom they were meant for.
 
 mod location;

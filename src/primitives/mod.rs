@@ -2,7 +2,7 @@
 //!
 //! The desk takes an agent's call and knows the node. The other files do not: what they need comes in
 //! as parameters, what they found goes out as a struct that serialises, and what went wrong as a
-//! [`CallError`](crate::agent::host::CallError).
+//! [`crate::agent::host::CallError`].
 
 pub mod capabilities;
 pub mod data_root;
