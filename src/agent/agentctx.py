@@ -16,9 +16,11 @@ Bridge, both ways, one JSON text a line:
 import collections.abc
 import json
 import os
+import select
 import socket
 import sys
 import threading
+import types
 
 __all__ = ["CtxError"]
 
@@ -164,8 +166,7 @@ class Memory:
                 raise TypeError("get_state() returned what JSON cannot say: " + wrong)
             return dumps(state)
         kept = {}
-        # A copy: a thread of the agent's may add attributes meanwhile.
-        for name, value in list(getattr(self.instance, "__dict__", {}).items()):
+        for name, value in attributes(self.instance):
             try:
                 if is_plain(value):
                     kept[name] = value
@@ -196,6 +197,18 @@ class Memory:
             members += ',"left":' + dumps(list(self.left))
             self.left = ()
         return members
+
+
+def attributes(instance):
+    """Names and values, those in `__slots__` too."""
+    # A copy: a thread of the agent's may add attributes meanwhile.
+    found = list(getattr(instance, "__dict__", {}).items())
+    for kind in type(instance).__mro__:
+        if "__slots__" in vars(kind):
+            for name, member in vars(kind).items():
+                if isinstance(member, types.MemberDescriptorType) and hasattr(instance, name):
+                    found.append((name, getattr(instance, name)))
+    return found
 
 
 # ---- the bridge -----------------------------------------------------------------------------
@@ -244,13 +257,33 @@ class Bridge:
         self.calls = {}
         self.last_call = 0
         self.reading = False
+        self.loop = None
+        self.loop_thread = None
+        self.owner = os.getpid()
         self.turn = threading.Condition()
         self.send_lock = threading.Lock()
 
     def send(self, text):
-        data = text.encode("utf-8") + b"\n"
+        data = memoryview(text.encode("utf-8") + b"\n")
         with self.send_lock:
-            self.sock.sendall(data)
+            while len(data):
+                try:
+                    data = data[self.sock.send(data, socket.MSG_DONTWAIT):]
+                except BlockingIOError:
+                    self.make_room()
+
+    def make_room(self):
+        """Waits until more can be sent, and reads meanwhile, or two full sockets would wait for each other."""
+        with self.turn:
+            # A loop that is attached may itself be waiting for `send_lock`; a thread that reads, reads.
+            ours = self.loop is not None or not self.reading
+        poll = select.poll()
+        poll.register(self.sock, select.POLLOUT | (select.POLLIN if ours else 0))
+        ready = poll.poll(None if ours else 20)  # the thread that reads may stop doing so
+        if ours and ready and ready[0][1] & ~select.POLLOUT:
+            with self.turn:
+                if self.loop is not None or not self.reading:
+                    self.take()
 
     def start(self, name, args, hook, extra="", convert=None):
         with self.turn:
@@ -267,10 +300,12 @@ class Bridge:
             raise
         return call
 
-    def receive(self):
+    def receive(self, flags=0):
         """Reads once; whole lines go to `lines`. The end of the node is the end of this process."""
         try:
-            data = self.sock.recv(RECV_BYTES)
+            data = self.sock.recv(RECV_BYTES, flags)
+        except BlockingIOError:
+            return
         except OSError:
             data = b""
         if not data:
@@ -294,11 +329,23 @@ class Bridge:
                 if call is None:
                     continue
                 call.finish(frame)
-                if call.future is not None and not call.future.done():
-                    call.future.set_result(None)
+                if call.future is not None:
+                    self.wake(call.future)
             else:
                 self.inbox.append(frame)
         del self.lines[:]
+
+    def wake(self, future):
+        if self.loop is None or threading.get_ident() == self.loop_thread:
+            settle(future)
+        else:
+            self.loop.call_soon_threadsafe(settle, future)
+
+    def take(self):
+        """Reads what is there and hands it on. Called with `turn` held."""
+        self.receive(socket.MSG_DONTWAIT)
+        self.dispatch()
+        self.turn.notify_all()
 
     def until(self, ready):
         """Blocks until `ready()` is true, reading when nobody else does."""
@@ -332,21 +379,26 @@ class Bridge:
             while self.reading:
                 self.turn.wait()
             self.reading = True
+            self.loop, self.loop_thread = loop, threading.get_ident()
             for call in self.calls.values():
                 call.future = None
         loop.add_reader(self.sock.fileno(), self.readable)
 
     def readable(self):
-        self.receive()
         with self.turn:
-            self.dispatch()
-            self.turn.notify_all()
+            self.take()
 
     def detach(self, loop):
         loop.remove_reader(self.sock.fileno())
         with self.turn:
             self.reading = False
+            self.loop = None
             self.turn.notify_all()
+
+
+def settle(future):
+    if not future.done():
+        future.set_result(None)
 
 
 class Pending(collections.abc.Coroutine):
@@ -423,6 +475,8 @@ class Context:
         wrong = unsayable(args, name)
         if wrong:
             raise CtxError("bad_payload", "an argument that JSON cannot say: " + wrong)
+        if os.getpid() != self._bridge.owner:
+            raise CtxError("forbidden", "ctx is the agent's own; a process that it forked has none")
         call = self._bridge.start(name, args, self._hook, extra, convert)
         # In an async hook only the hook's own thread gets awaitables: a helper thread has no loop.
         if self._async and threading.current_thread() is self._thread:
@@ -608,6 +662,11 @@ def check_manifest(tree, facts):
             raise Refusal("the node's scanner and the syntax tree disagree about %s" % name)
 
 
+def source_lines(source):
+    """As Python counts them: `splitlines` ends lines at form feeds and other marks, too."""
+    return [line + "\n" for line in source.replace("\r\n", "\n").replace("\r", "\n").split("\n")]
+
+
 def wants_loop(tree):
     import ast
     for node in ast.walk(tree):
@@ -636,8 +695,9 @@ class Worker:
     def load(self, facts):
         import ast
         import linecache
-        import types
         source = facts["source"]
+        if source.startswith("\ufeff"):  # what some editors put before UTF-8
+            source = source[1:]
         tree = compile(source, AGENT_FILE, "exec", ast.PyCF_ONLY_AST, True)
         check_manifest(tree, facts["manifest"])
         self.wants_loop = wants_loop(tree)
@@ -645,7 +705,7 @@ class Worker:
         module = types.ModuleType("agent")
         module.__file__ = AGENT_FILE
         sys.modules["agent"] = module
-        linecache.cache[AGENT_FILE] = (len(source), None, source.splitlines(True), AGENT_FILE)
+        linecache.cache[AGENT_FILE] = (len(source), None, source_lines(source), AGENT_FILE)
         if facts.get("state_dir"):
             os.environ["AGENTCONTAINER_STATE_DIR"] = facts["state_dir"]
         if self.wants_loop:
@@ -697,12 +757,14 @@ class Worker:
         ctx = self.ctx
         if not inspect.iscoroutinefunction(function):
             result = function(ctx, payload)
+            if inspect.isgenerator(result) or inspect.isasyncgen(result):
+                raise TypeError("the hook yields; it must return its answer, once")
             if not inspect.iscoroutine(result):
                 return result
-            coroutine = result  # a plain function that hands back a coroutine: its ctx calls blocked
+            coroutine = result  # an `async def` behind a decorator: not begun yet
         else:
-            ctx._async = True
             coroutine = None
+        ctx._async = True
         if self.wants_loop:
             return self.run_in_loop(function, payload, coroutine)
         coroutine = coroutine or function(ctx, payload)
@@ -764,6 +826,8 @@ class Worker:
                 answer = self.hook(frame)
             else:
                 continue
+            if os.getpid() != self.bridge.owner:
+                leave(0)  # forked in the hook; the answer is its parent's
             flush()
             self.bridge.send(answer)
 

@@ -6,7 +6,7 @@ use super::zygote::{Ending, Exit, Parked};
 use super::Settings;
 use crate::supervise::tree;
 use crate::sync::{lock, Crew};
-use rustix::event::{poll, PollFd, PollFlags};
+use rustix::event::{poll, PollFd, PollFlags, Timespec};
 use rustix::process::{Pid, Signal};
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
@@ -21,6 +21,14 @@ use std::time::{Duration, Instant};
 
 /// How long the bridge may stay full before the agent counts as one that does not read.
 const WRITE_LIMIT: Duration = Duration::from_secs(30);
+/// The longest name of a call, and how many attributes left behind are told at once.
+const NAME_BYTES: usize = 64;
+const MOST_LEFT: usize = 64;
+/// What is kept of an exception: of its type, its text, each line of its traceback, and how many.
+const ERROR_BYTES: [usize; 3] = [256, 32 * 1024, 4096];
+const ERROR_LINES: usize = 64;
+/// How long a process whose bridge has ended may take to end, before it counts as one that closed it.
+const GONE_LIMIT: Duration = Duration::from_millis(200);
 /// How long a dead process's status is waited for before its end is told without one.
 const STATUS_LIMIT: Duration = Duration::from_secs(1);
 
@@ -34,6 +42,24 @@ pub struct AgentError {
     pub text: String,
     /// The traceback's lines within the agent's source, outermost first.
     pub traceback: Vec<String>,
+}
+
+impl AgentError {
+    /// `agentctx.py` has its own bounds; what else writes to a bridge may not.
+    fn bounded(mut self) -> Self {
+        cut(&mut self.kind, ERROR_BYTES[0]);
+        cut(&mut self.text, ERROR_BYTES[1]);
+        self.traceback.truncate(ERROR_LINES);
+        self.traceback.iter_mut().for_each(|line| cut(line, ERROR_BYTES[2]));
+        self
+    }
+}
+
+fn cut(text: &mut String, most: usize) {
+    if text.len() > most {
+        let end = (0..=most).rev().find(|end| text.is_char_boundary(*end)).unwrap_or(0);
+        text.truncate(end);
+    }
 }
 
 impl fmt::Display for AgentError {
@@ -150,7 +176,6 @@ impl Process {
         let no_process = |error: io::Error| HookError::NoProcess(format!("the agent's process: {error}"));
         let Parked { pid, pidfd, bridge, output, exit } = parked;
         let reader = bridge.try_clone().map_err(no_process)?;
-        bridge.set_write_timeout(Some(WRITE_LIMIT)).map_err(no_process)?;
         let (told, outcome) = sync_channel(1);
         let process = Arc::new(Process {
             pid,
@@ -176,7 +201,7 @@ impl Process {
         let started =
             std::thread::Builder::new().name("bridge".into()).spawn(move || side.attend(reader, output));
         started.map_err(no_process)?;
-        process.send(&format!("{{\"load\":{facts}}}"))?;
+        process.send(&format!("{{\"load\":{facts}}}"), deadline)?;
         let done = process.await_outcome(&outcome, deadline, "loading the source")?;
         match done.outcome {
             Ok(_) => Ok((process, done.memory)),
@@ -203,7 +228,7 @@ impl Process {
             state.hook = Some((number, deadline, told));
             number
         };
-        self.send(&format!("{{\"hook\":{number},\"name\":\"{name}\",\"payload\":{payload}}}"))?;
+        self.send(&format!("{{\"hook\":{number},\"name\":\"{name}\",\"payload\":{payload}}}"), deadline)?;
         self.await_outcome(&outcome, deadline, name)
     }
 
@@ -213,8 +238,17 @@ impl Process {
         self.signal();
     }
 
+    /// Whether it has ended, or was told to.
     pub(super) fn is_over(&self) -> bool {
-        lock(&self.state).ended.is_some()
+        let state = lock(&self.state);
+        state.ended.is_some() || state.killed.is_some()
+    }
+
+    /// Whether it ends within `limit`.
+    fn is_gone(&self, limit: Duration) -> bool {
+        let Some(pidfd) = &self.pidfd else { return false };
+        let limit = Timespec { tv_sec: limit.as_secs() as i64, tv_nsec: limit.subsec_nanos() as _ };
+        matches!(poll(&mut [PollFd::new(pidfd, PollFlags::IN)], Some(&limit)), Ok(1))
     }
 
     pub(super) fn pid(&self) -> i32 {
@@ -226,7 +260,9 @@ impl Process {
         let descendants = tree::descendants(self.pid);
         let sent = match &self.pidfd {
             Some(pidfd) => rustix::process::pidfd_send_signal(pidfd, Signal::KILL),
-            None if !self.is_over() => rustix::process::kill_process(self.pid, Signal::KILL),
+            None if lock(&self.state).ended.is_none() => {
+                rustix::process::kill_process(self.pid, Signal::KILL)
+            }
             None => Ok(()),
         };
         let _ = sent; // already gone is as good
@@ -258,9 +294,12 @@ impl Process {
         }
     }
 
-    fn send(&self, line: &str) -> Result<(), HookError> {
+    /// Sends a line, at most until the deadline or for [`WRITE_LIMIT`].
+    fn send(&self, line: &str, deadline: Instant) -> Result<(), HookError> {
+        let limit = deadline.min(Instant::now() + WRITE_LIMIT);
         let mut writer = lock(&self.writer);
-        let sent = writer.write_all(line.as_bytes()).and_then(|()| writer.write_all(b"\n"));
+        let sent = write_until(&mut writer, line.as_bytes(), limit)
+            .and_then(|()| write_until(&mut writer, b"\n", limit));
         drop(writer);
         match sent {
             Ok(()) => Ok(()),
@@ -273,6 +312,11 @@ impl Process {
         }
     }
 
+    /// Answers a call. One that does not reach the agent has no other consequence than its end.
+    fn reply(&self, number: u64, outcome: Result<Box<RawValue>, CallError>) {
+        let _ = self.send(&reply_line(number, outcome), Instant::now() + WRITE_LIMIT);
+    }
+
     fn finish(&self, number: u64, done: Result<Done, HookError>) {
         let mut state = lock(&self.state);
         if state.hook.as_ref().is_some_and(|hook| hook.0 == number) {
@@ -281,6 +325,23 @@ impl Process {
             }
         }
     }
+}
+
+/// `write_all` with a deadline for all of it, not for each part that the agent cares to read.
+fn write_until(writer: &mut UnixStream, mut data: &[u8], deadline: Instant) -> io::Result<()> {
+    while !data.is_empty() {
+        let left = deadline.saturating_duration_since(Instant::now());
+        writer.set_write_timeout(Some(left.max(Duration::from_millis(1))))?;
+        match writer.write(data) {
+            Ok(length) => data = &data[length..],
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+        if left.is_zero() && !data.is_empty() {
+            return Err(io::ErrorKind::TimedOut.into());
+        }
+    }
+    Ok(())
 }
 
 /// What the bridge's thread holds.
@@ -301,19 +362,27 @@ impl Side {
         let mut chunk = vec![0u8; 64 * 1024];
         let mut output_open = true;
         let mut wrong = None;
+        // A process that it forked may go on writing to its bridge; what counts is what it left there.
+        let mut left_by_the_dead = self.max_frame_bytes;
         while let Ok(ready) = self.wait(&bridge, &output, output_open) {
             if ready.output {
                 output_open = self.drain_output(&mut output, &mut chunk);
             }
+            if ready.gone && (!ready.bridge || left_by_the_dead == 0) {
+                break;
+            }
             if ready.bridge {
                 match bridge.read(&mut chunk) {
                     Ok(0) => break,
-                    Ok(length) => wrong = self.take_frames(&mut frames, &chunk[..length]).err(),
+                    Ok(length) => {
+                        wrong = self.take_frames(&mut frames, &chunk[..length]).err();
+                        if ready.gone {
+                            left_by_the_dead = left_by_the_dead.saturating_sub(length);
+                        }
+                    }
                     Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                     Err(_) => break,
                 }
-            } else if ready.gone {
-                break;
             }
             if let Some(wrong) = &wrong {
                 self.process.kill(wrong);
@@ -382,9 +451,11 @@ impl Side {
     }
 
     fn take(&mut self, frame: Frame) -> Result<(), String> {
-        let Frame { loaded, refused, done, failed, result, error, memory, left, call, name, args, hook } =
+        let Frame { loaded, refused, done, failed, result, error, memory, mut left, call, name, args, hook } =
             frame;
         if !left.is_empty() {
+            left.truncate(MOST_LEFT);
+            left.iter_mut().for_each(|name| cut(name, ERROR_BYTES[0]));
             self.host.left_behind(&left);
         }
         match (loaded, refused, done, failed, call) {
@@ -393,18 +464,21 @@ impl Side {
                 self.process.finish(LOAD, Ok(Done { outcome, memory }));
             }
             (None, Some(error), None, None, None) => {
-                self.process.finish(LOAD, Ok(Done { outcome: Err(error), memory }));
+                self.process.finish(LOAD, Ok(Done { outcome: Err(error.bounded()), memory }));
             }
             (None, None, Some(number), None, None) => {
                 let outcome = Ok(result.ok_or("a result frame without a result")?);
                 self.process.finish(number, Ok(Done { outcome, memory }));
             }
             (None, None, None, Some(number), None) => {
-                let outcome = Err(error.ok_or("a failure frame without an error")?);
+                let outcome = Err(error.ok_or("a failure frame without an error")?.bounded());
                 self.process.finish(number, Ok(Done { outcome, memory }));
             }
             (None, None, None, None, Some(number)) => {
                 let name = name.ok_or("a call without a name")?;
+                if name.len() > NAME_BYTES {
+                    return Err(format!("a call with a name of {} bytes", name.len()));
+                }
                 let args = args.ok_or("a call without arguments")?;
                 self.call(number, hook, name, args, memory);
             }
@@ -434,14 +508,13 @@ impl Side {
         };
         let (host, process) = (Arc::clone(&self.host), Arc::clone(&self.process));
         if host.is_quick(&call.name) {
-            let reply = reply_line(number, host.call(call));
-            let _ = process.send(&reply);
+            process.reply(number, host.call(call));
             return;
         }
         if process.calls.fetch_add(1, Ordering::AcqRel) >= self.calls_at_once {
             process.calls.fetch_sub(1, Ordering::AcqRel);
             let text = format!("more than {} calls of this agent are under way", self.calls_at_once);
-            let _ = process.send(&reply_line(number, Err(CallError::new("busy", text))));
+            process.reply(number, Err(CallError::new("busy", text)));
             return;
         }
         let counted = Counted(Arc::clone(&process));
@@ -451,19 +524,20 @@ impl Side {
                 .unwrap_or_else(|_| {
                     Err(CallError::new("internal", "the node failed at this call; its log says how"))
                 });
-            let _ = counted.0.send(&reply_line(number, outcome));
+            counted.0.reply(number, outcome);
         });
         if !started {
-            let _ = process.send(&reply_line(
-                number,
-                Err(CallError::new("busy", "the node has no thread for this call")),
-            ));
+            process.reply(number, Err(CallError::new("busy", "the node has no thread for this call")));
         }
     }
 
     fn tell_end(&self) {
+        let mut ending = self.process.exit.wait(STATUS_LIMIT);
+        if ending == Ending::Unknown && !self.process.is_over() && !self.process.is_gone(GONE_LIMIT) {
+            self.process.kill("it closed its bridge");
+            ending = self.process.exit.wait(STATUS_LIMIT);
+        }
         let killed = lock(&self.process.state).killed.clone();
-        let ending = self.process.exit.wait(STATUS_LIMIT);
         let how = match ending {
             Ending::Exited(status) => format!("exited with status {status}"),
             Ending::Signalled(signal) => format!("was killed by signal {signal} ({})", signal_name(signal)),
