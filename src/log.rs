@@ -7,6 +7,9 @@ use std::fmt::Write as _;
 use std::io::Write;
 use std::sync::Mutex;
 
+/// The longest value that an event shows, bytes: a stranger's line may hold a name of megabytes.
+const LONGEST_VALUE: usize = 8 << 10;
+
 /// How much an event matters.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Level {
@@ -54,7 +57,11 @@ impl Log {
         };
         let mut line = format!("{} {level} {} {event}", clock::utc(unix_now()), self.node);
         for (name, value) in fields {
-            let _ = write!(line, " {name}={}", quoted(value)); // writing to a String cannot fail
+            let head = clipped(value, LONGEST_VALUE);
+            let _ = write!(line, " {name}={}", quoted(head)); // writing to a String cannot fail
+            if head.len() < value.len() {
+                let _ = write!(line, "…({}_bytes)", value.len());
+            }
         }
         self.write(line);
     }
@@ -73,6 +80,15 @@ impl Log {
         let mut out = lock(&self.out);
         let _ = out.write_all(line.as_bytes()).and_then(|()| out.flush());
     }
+}
+
+/// The head of a text, at most `most` bytes of it, cut between two characters.
+pub fn clipped(text: &str, most: usize) -> &str {
+    if text.len() <= most {
+        return text;
+    }
+    let end = (0..=most).rev().find(|at| text.is_char_boundary(*at)).unwrap_or(0);
+    &text[..end]
 }
 
 fn quoted(value: &str) -> String {
@@ -114,6 +130,22 @@ mod tests {
         fn flush(&mut self) -> std::io::Result<()> {
             Ok(())
         }
+    }
+
+    #[test]
+    fn a_long_value_is_cut_between_characters_and_says_so() {
+        assert_eq!(clipped("aé", 2), "a");
+        assert_eq!(clipped("aé", 3), "aé");
+        assert_eq!(clipped("é", 1), "");
+        let kept = Kept::default();
+        let log = Log::new("n", Show::Events, Box::new(kept.clone()));
+        log.event(Level::Warn, "said", &[("text", &"é".repeat(1 << 20)), ("n", "1")]);
+        let text = String::from_utf8(lock(&kept.0).clone()).unwrap();
+        assert!(
+            text.len() < 2 * LONGEST_VALUE && text.ends_with("é…(2097152_bytes) n=1\n"),
+            "{}",
+            text.len()
+        );
     }
 
     #[test]

@@ -3,13 +3,13 @@
 use super::ledger::{Opened, Standing};
 use super::messages::{deadline, Deploy, Mode, Receive, StateFile};
 use super::record::Arrived;
-use super::senders::Signed;
+use super::senders::{Proof, Signed};
 use super::state_files::Place;
 use super::{state_files, Admits, Node, Origin, Record};
 use crate::agent::{Manifest, Spec, Turn};
-use crate::log::Level;
+use crate::log::{clipped, Level};
 use crate::sync::lock;
-use crate::wire::{Answer, Code, Failure, Secret};
+use crate::wire::{Answer, Code, Failure};
 use serde_json::value::RawValue;
 use serde_json::{json, Map, Value};
 use std::sync::atomic::Ordering;
@@ -18,6 +18,9 @@ use std::time::Instant;
 
 /// What a line's envelope may take beside an activation's result, bytes.
 const ENVELOPE: usize = 64 * 1024;
+
+/// How much of an error's text an activation's result tells, bytes.
+const LONGEST_ERROR: usize = 8 * 1024;
 
 /// An agent on its way in.
 struct Incoming {
@@ -60,64 +63,71 @@ impl Node {
         self.activate(&record, &turn, activate, deadline)
     }
 
-    /// `receive_agent`: an agent comes from another node. `barred` is why it may not, if so. The whole
-    /// answer says where the transfer stands.
+    /// `receive_agent`: an agent comes from another node. The whole answer says where the transfer
+    /// stands. `may` are the checks that a transfer which the ledger knows need not pass again: they run
+    /// when the entry is open, so that a second copy of the same line finds it and waits.
     pub fn receive(
         self: &Arc<Self>,
-        order: Receive,
-        manifest: Manifest,
+        arrival: Arrival,
         signed: &Signed,
-        barred: Result<(), Failure>,
+        may: impl FnOnce() -> Result<(), Failure>,
     ) -> Answer {
+        let Arrival { id, transfer, order } = arrival;
         let origin = signed.sender.origin();
-        let Some(transfer) = order.transfer_id.clone() else {
-            let taken = barred.and_then(|()| self.take_in(order, manifest, origin, || Ok(())));
+        let may = || match self.is_stopping() {
+            false => may(),
+            true => may().and(Err(Failure::new(Code::ShuttingDown, "the node is shutting down"))),
+        };
+        let Some(transfer) = transfer else {
+            let taken = may()
+                .and(order)
+                .and_then(|(order, manifest)| self.take_in(order, manifest, origin, || Ok(())));
             return match taken {
                 Ok(result) => self.raw_answer(&result, None),
-                Err(failure) => Answer::failure(self.name(), &failure),
+                Err(failure) => self.not_taken(&id, &failure),
             };
         };
-        let id = manifest.id.clone();
-        if let Opened::Known = self.ledger.open(&id, &transfer, &signed.secret) {
-            return self.answer_known(&id, &transfer, order.timeout);
+        match self.ledger.open(&id, &transfer, &signed.secret, signed.proof == Proof::OwnSource) {
+            Opened::First => {}
+            Opened::Known => {
+                let timeout = order.ok().and_then(|(order, _)| order.timeout);
+                return self.answer_known(&id, &transfer, timeout);
+            }
+            Opened::Full => {
+                let busy =
+                    Failure::new(Code::Busy, "the node keeps as many transfers of strangers as it can");
+                return self.not_taken(&id, &may().err().unwrap_or(busy));
+            }
         }
         // Whatever happens here, a panic too: an entry that is still open is closed again.
         let _open = StillOpen { node: self, id: &id, transfer: &transfer };
-        if self.is_stopping() {
-            return self.transfer_failure(
-                &Failure::new(Code::ShuttingDown, "the node is shutting down"),
-                "untouched",
-            );
-        }
-        let taken = barred
-            .and_then(|()| self.take_in(order, manifest, origin, || self.ledger.accept(&id, &transfer)));
+        let taken = may().and(order).and_then(|(order, manifest)| {
+            self.take_in(order, manifest, origin, || self.ledger.accept(&id, &transfer))
+        });
         match taken {
             Ok(result) => {
                 self.ledger.finish(&id, &transfer, &result);
                 self.raw_answer(&result, Some("done"))
             }
-            Err(failure) if failure.code == Code::Busy => self.transfer_failure(&failure, "untouched"),
             Err(failure) => {
-                self.ledger.refuse(&id, &transfer, &failure);
-                self.transfer_failure(&failure, "refused")
+                if !is_passing(&failure) {
+                    self.ledger.refuse(&id, &transfer, &failure);
+                }
+                self.not_taken(&id, &failure)
             }
         }
     }
 
-    /// Whether the ledger has an entry for this transfer.
-    pub fn knows_transfer(&self, id: &str, transfer: &str) -> bool {
-        self.ledger.standing(id, transfer).is_some()
-    }
-
     /// The answer to a request for a transfer that the ledger knows; a repeat waits for the attempt
     /// that runs.
-    pub fn answer_known(&self, id: &str, transfer: &str, timeout: Option<f64>) -> Answer {
+    fn answer_known(&self, id: &str, transfer: &str, timeout: Option<f64>) -> Answer {
         let waits = deadline(timeout, self.hook_limit()).unwrap_or_else(|_| Instant::now());
         match self.ledger.outcome(id, transfer, waits) {
             Some(Standing::Done(answer)) => self.raw_answer(&answer, Some("done")),
-            Some(Standing::Refused(failure)) => self.transfer_failure(&failure, "refused"),
+            Some(Standing::Refused(failure)) => self.transfer_failure(&failure),
+            // No word of where it stands: its source asks again.
             _ => {
-                let text = format!("transfer {transfer} of {id} is still being carried out");
+                let text = format!("transfer {transfer} of {id} is not decided yet");
                 Answer::failure(self.name(), &Failure::new(Code::Timeout, text))
             }
         }
@@ -132,14 +142,19 @@ impl Node {
         kind: &str,
         id: &str,
         transfer: &str,
-        secret: &Secret,
+        signed: &Signed,
     ) -> Result<Answer, Failure> {
         let standing = match kind {
+            "transfer_status" if signed.proof == Proof::Namesake => Standing::Loading,
             "transfer_status" => self.ledger.standing(id, transfer).unwrap_or(Standing::Loading),
             "transfer_cancel" => {
                 let failure =
                     Failure::new(Code::Rejected, format!("transfer {transfer} was cancelled by its source"));
-                self.ledger.cancel(id, transfer, secret, failure)
+                let stranger = signed.proof == Proof::OwnSource;
+                let standing = self.ledger.cancel(id, transfer, &signed.secret, stranger, failure);
+                standing.ok_or_else(|| {
+                    Failure::new(Code::Busy, "the node keeps as many transfers of strangers as it can")
+                })?
             }
             "transfer_forget" => {
                 let forgotten = self.ledger.forget(id, transfer);
@@ -338,7 +353,7 @@ impl Node {
             match payload.map(|payload| self.run_hook(record, turn, "on_activate", payload, deadline)) {
                 None => "registered",
                 Some(Ok(outcome)) => {
-                    match fits(&outcome.result, self.config.keys.max_message_bytes) {
+                    match fits(outcome.result.get(), self.config.keys.max_message_bytes) {
                         Ok(()) => raw = outcome.result.get().to_owned(),
                         Err(why) => drop(result.insert("result_error".into(), why.into())),
                     }
@@ -347,9 +362,12 @@ impl Node {
                 Some(Err(failure)) => {
                     let mut error = Map::new();
                     error.insert("code".into(), failure.code.as_str().into());
-                    error.insert("error".into(), failure.message.clone().into());
+                    error.insert("error".into(), clipped(&failure.message, LONGEST_ERROR).into());
+                    // Python's own part of it comes from the agent's process, which may say anything.
                     for (name, value) in &failure.fields {
-                        error.insert((*name).into(), serde_json::to_value(value).unwrap_or_default());
+                        if fits(value.get(), self.config.keys.max_message_bytes / 2).is_ok() {
+                            error.insert((*name).into(), serde_json::to_value(value).unwrap_or_default());
+                        }
                     }
                     result.insert("activate_error".into(), error.into());
                     "failed"
@@ -393,9 +411,39 @@ impl Node {
         })
     }
 
-    fn transfer_failure(&self, failure: &Failure, word: &str) -> Answer {
-        Answer::failure(self.name(), &failure.clone().with_value("transfer", word))
+    fn not_taken(&self, id: &str, failure: &Failure) -> Answer {
+        let fields = [("agent", id), ("code", failure.code.as_str()), ("error", &failure.message)];
+        self.log.event(Level::Warn, "arrival_refused", &fields);
+        self.transfer_failure(failure)
     }
+
+    fn transfer_failure(&self, failure: &Failure) -> Answer {
+        Answer::failure(self.name(), &failure.clone().with_value("transfer", word_of(failure)))
+    }
+}
+
+/// An agent on its way in, as far as its message could be read.
+pub struct Arrival {
+    /// Whose arrival: the sender, or the agent of the source that the admin sends; empty if unreadable.
+    pub id: String,
+    /// The transfer, if its outcome is promised to anyone.
+    pub transfer: Option<String>,
+    /// What is asked for.
+    pub order: Result<(Receive, Manifest), Failure>,
+}
+
+/// Where a transfer stands that failed so, in the protocol's word.
+pub fn word_of(failure: &Failure) -> &'static str {
+    if is_passing(failure) {
+        "untouched"
+    } else {
+        "refused"
+    }
+}
+
+/// Whether a later attempt may fare better; everything else is final.
+fn is_passing(failure: &Failure) -> bool {
+    matches!(failure.code, Code::Busy | Code::ShuttingDown | Code::StaleTimestamp | Code::Replayed)
 }
 
 /// Forgets an attempt that came to no decision.
@@ -411,13 +459,17 @@ impl Drop for StillOpen<'_> {
     }
 }
 
-/// Whether a result goes into an answer line: it parses in one way, is not too deep, not too long.
-fn fits(result: &RawValue, max_message_bytes: usize) -> Result<(), String> {
-    if result.get().len() + ENVELOPE.min(max_message_bytes / 2) > max_message_bytes {
-        return Err(format!("the result has {} bytes, too many for one answer line", result.get().len()));
+/// Whether a result goes into an answer line: it parses in one way, is not too deep, not too long. An
+/// answer is ASCII, where one byte of UTF-8 can take three.
+fn fits(result: &str, max_message_bytes: usize) -> Result<(), String> {
+    let escaped: usize = result.chars().filter(|c| !matches!(c, ' '..='~')).map(|c| c.len_utf16() * 6).sum();
+    let plain = result.bytes().filter(|byte| matches!(byte, b' '..=b'~')).count();
+    let length = escaped + plain;
+    if length + ENVELOPE.min(max_message_bytes / 2) > max_message_bytes {
+        return Err(format!("the result takes {length} bytes, too many for one answer line"));
     }
     // As deep as it will stand: in an answer, in its result, in the answer that the result repeats.
-    let probe = format!("[[[[{}]]]]", result.get());
+    let probe = format!("[[[[{result}]]]]");
     crate::wire::parse(&probe)
         .map(|_| ())
         .map_err(|wrong| format!("the result does not go into an answer: {}", wrong.what))

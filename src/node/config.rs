@@ -11,6 +11,9 @@ use std::path::{Path, PathBuf};
 /// The shortest admin secret that a node listening beyond loopback starts with, characters.
 pub const STRONG_SECRET: usize = 16;
 
+/// The longest time that can be configured, seconds; some thirty years.
+const MOST_SECONDS: f64 = 1e9;
+
 /// Everything that a node is told before it starts.
 #[derive(Debug, Clone)]
 pub struct Config {
@@ -299,6 +302,17 @@ impl Keys {
         at_least("keep_alive_timeout_s", self.keep_alive_timeout_s, 0.1)?;
         at_least("hook_timeout_s", self.hook_timeout_s, 0.01)?;
         at_least("idle_timeout_s", self.idle_timeout_s, 0.0)?;
+        for (name, seconds) in [
+            ("request_timeout_s", self.request_timeout_s),
+            ("keep_alive_timeout_s", self.keep_alive_timeout_s),
+            ("hook_timeout_s", self.hook_timeout_s),
+            ("idle_timeout_s", self.idle_timeout_s),
+        ] {
+            // Added to a clock; far enough for anyone, and far from where that overflows.
+            if seconds > MOST_SECONDS {
+                return Err(format!("key {name:?}: must be at most {MOST_SECONDS}, not {seconds}"));
+            }
+        }
         at_least("agent_memory_bytes", self.agent_memory_bytes as f64, 64e6)?;
         at_least("agent_open_files", self.agent_open_files as f64, 64.0)?;
         if let Some(tree) = &self.federation {
@@ -418,6 +432,9 @@ mod tests {
             (r#"{"listen_port": 70000}"#, "listen_port"),
             (r#"{"max_agents": 0}"#, "max_agents"),
             (r#"{"hook_timeout_s": -1}"#, "hook_timeout_s"),
+            (r#"{"hook_timeout_s": 1e19}"#, "hook_timeout_s"),
+            (r#"{"request_timeout_s": 1e19}"#, "request_timeout_s"),
+            (r#"{"keep_alive_timeout_s": 1e300}"#, "keep_alive_timeout_s"),
             (r#"{"operators": {"admin": {"secret_file": "x", "allow": []}}}"#, "admin"),
             (r#"{"federation": {"name": "a", "host": "h", "port": 0}}"#, "port"),
             (r#"{"federation": {"name": "a", "host": "h", "port": 1, "childs": []}}"#, "childs"),

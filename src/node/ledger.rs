@@ -50,14 +50,21 @@ pub(super) enum Opened {
     First,
     /// It is known.
     Known,
+    /// A stranger's, and there are as many entries as strangers may have a part in.
+    Full,
 }
+
+/// Up to how many entries there may be for one more to be a stranger's: anyone can invent strangers,
+/// and nobody forgets their transfers.
+const STRANGERS: usize = 100_000;
 
 impl Ledger {
     /// Opens a transfer, unless it is known.
-    pub(super) fn open(&self, agent: &str, transfer: &str, secret: &Secret) -> Opened {
+    pub(super) fn open(&self, agent: &str, transfer: &str, secret: &Secret, stranger: bool) -> Opened {
         let mut entries = lock(&self.entries);
         match entries.get(&key(agent, transfer)) {
             Some(_) => Opened::Known,
+            None if stranger && entries.len() >= STRANGERS => Opened::Full,
             None => {
                 let entry = Entry { standing: Standing::Loading, secret: secret.clone() };
                 entries.insert(key(agent, transfer), entry);
@@ -120,9 +127,20 @@ impl Ledger {
         self.changed.notify_all();
     }
 
-    /// Cancels: what is not accepted yet is refused for good. Returns where it stands then.
-    pub(super) fn cancel(&self, agent: &str, transfer: &str, secret: &Secret, failure: Failure) -> Standing {
+    /// Cancels: what is not accepted yet is refused for good. Returns where it stands then; `None` if
+    /// it is a stranger's and there is no room for it.
+    pub(super) fn cancel(
+        &self,
+        agent: &str,
+        transfer: &str,
+        secret: &Secret,
+        stranger: bool,
+        failure: Failure,
+    ) -> Option<Standing> {
         let mut entries = lock(&self.entries);
+        if stranger && entries.len() >= STRANGERS && !entries.contains_key(&key(agent, transfer)) {
+            return None;
+        }
         let entry = entries
             .entry(key(agent, transfer))
             .or_insert_with(|| Entry { standing: Standing::Loading, secret: secret.clone() });
@@ -130,7 +148,7 @@ impl Ledger {
             entry.standing = Standing::Refused(failure);
             self.changed.notify_all();
         }
-        entry.standing.clone()
+        Some(entry.standing.clone())
     }
 
     /// The source has recorded the outcome. Returns whether there was something to forget.

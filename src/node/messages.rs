@@ -1,5 +1,6 @@
 //! The payloads of the message types, as typed and strict as the protocol lets them be.
 
+use crate::log::clipped;
 use crate::wire::{Code, Failure};
 use serde::{Deserialize, Deserializer};
 use serde_json::value::RawValue;
@@ -26,7 +27,8 @@ pub struct Deploy {
     pub timeout: Option<f64>,
 }
 
-/// `receive_agent`. Unknown fields are passed over: the sender may be newer, or of another make.
+/// `receive_agent`. Unknown fields are passed over, and `null` for a field that may be absent counts as
+/// absent (but for `activate_payload`): the sender may be newer, or of another make.
 #[derive(Deserialize)]
 pub struct Receive {
     /// The agent.
@@ -38,7 +40,7 @@ pub struct Receive {
     #[serde(default)]
     pub mode: Option<Mode>,
     /// The hops behind it, oldest first; a bare string is a node's name.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "or_empty")]
     pub trace: Vec<Value>,
     /// Its memory and files.
     #[serde(default)]
@@ -47,7 +49,7 @@ pub struct Receive {
     #[serde(default)]
     pub agent_metadata: Option<Map<String, Value>>,
     /// Names the transfer; absent: a plain arrival, without any promise.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "transfer_id")]
     pub transfer_id: Option<String>,
     /// Seconds; shorter than the node's own limit.
     #[serde(default)]
@@ -81,7 +83,7 @@ pub struct State {
     #[serde(default)]
     pub memory: Option<Box<RawValue>>,
     /// The files of its `state/`.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "or_empty")]
     pub files: Vec<StateFile>,
 }
 
@@ -137,10 +139,12 @@ pub struct Remove {
     pub agent_id: String,
 }
 
-/// `transfer_status`, `transfer_cancel`, `transfer_forget`.
+/// `transfer_status`, `transfer_cancel`, `transfer_forget`. An agent that the node may not know adds
+/// its `source_code`, whose secret then checks the message.
 #[derive(Deserialize)]
 pub struct TransferRef {
     /// Which transfer.
+    #[serde(deserialize_with = "some_transfer_id")]
     pub transfer_id: String,
     /// Whose, where the admin asks; an agent asks for its own.
     #[serde(default)]
@@ -156,10 +160,43 @@ pub struct TransferRef {
 #[serde(deny_unknown_fields)]
 pub struct Nothing {}
 
+/// The longest transfer id, bytes: the ledger keeps it for as long as its source wants.
+const TRANSFER_ID_BYTES: usize = 128;
+
+/// Whether a text can name a transfer.
+///
+/// # Errors
+/// What it must be.
+pub fn check_transfer_id(id: &str) -> Result<(), String> {
+    match id.len() {
+        1..=TRANSFER_ID_BYTES => Ok(()),
+        bytes => Err(format!("transfer_id must have 1 to {TRANSFER_ID_BYTES} bytes, not {bytes}")),
+    }
+}
+
+fn transfer_id<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<String>, D::Error> {
+    let id: Option<String> = Option::deserialize(deserializer)?;
+    id.as_deref().map_or(Ok(()), check_transfer_id).map_err(serde::de::Error::custom)?;
+    Ok(id)
+}
+
+fn some_transfer_id<'de, D: Deserializer<'de>>(deserializer: D) -> Result<String, D::Error> {
+    let id = String::deserialize(deserializer)?;
+    check_transfer_id(&id).map_err(serde::de::Error::custom)?;
+    Ok(id)
+}
+
+fn or_empty<'de, D: Deserializer<'de>, T: Deserialize<'de>>(deserializer: D) -> Result<Vec<T>, D::Error> {
+    Option::deserialize(deserializer).map(Option::unwrap_or_default)
+}
+
 /// A present `null` is a value, not an absence.
 fn given<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Box<RawValue>>, D::Error> {
     Box::<RawValue>::deserialize(deserializer).map(Some)
 }
+
+/// How much is told of what is wrong with a payload, bytes: it repeats names out of the payload.
+const LONGEST_REASON: usize = 1000;
 
 /// Reads a payload.
 ///
@@ -169,7 +206,8 @@ pub fn read<'a, T: Deserialize<'a>>(kind: &str, payload: &'a str) -> Result<T, F
     serde_json::from_str(payload).map_err(|error| {
         // The position within the payload tells a person at the other end of a line nothing.
         let text = error.to_string();
-        let text = text.split(" at line ").next().unwrap_or(&text);
+        let text = text.rsplit_once(" at line ").map_or(&*text, |(text, _)| text);
+        let text = clipped(text, LONGEST_REASON);
         Failure::new(Code::BadPayload, format!("the payload of {kind}: {text}"))
     })
 }

@@ -1,7 +1,8 @@
 //! Who sends: whose secret checks a message, and what its sender may send.
 
-use super::{Node, Origin};
+use super::{messages, Node, Origin};
 use crate::agent::Manifest;
+use crate::log::clipped;
 use crate::sync::lock;
 use crate::wire::{Code, Failure, Request, Secret, Verdict};
 
@@ -37,9 +38,28 @@ pub struct Signed {
     pub sender: Sender,
     /// With what; the answer is signed with the same.
     pub secret: Secret,
-    /// The secret is not the registered one but the one that the message's own source carries.
-    pub vouched_by_itself: bool,
+    /// What makes the secret count.
+    pub proof: Proof,
 }
+
+/// What makes a secret count for a sender.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Proof {
+    /// It is the configured or pinned one.
+    Registered,
+    /// The message's own source carries it, and no other is known of that agent.
+    OwnSource,
+    /// The message's own source carries it, but another one is pinned: a namesake, which gets a
+    /// signed refusal and leaves no mark here.
+    Namesake,
+    /// The ledger has it with the transfer that the message speaks of. It counts for that alone.
+    Transfer,
+}
+
+/// The longest sender or type that an error repeats, bytes: the line that it came in may have megabytes.
+const REPEATED: usize = 200;
+/// How many senders are remembered against replay before strangers are told to come back later.
+const STRANGERS: usize = 100_000;
 
 impl Node {
     /// Checks the signature. What is not signed by anyone known is refused, without a signature.
@@ -50,12 +70,10 @@ impl Node {
     pub fn authenticate(&self, request: &Request) -> Result<Signed, Failure> {
         let sender = &request.sender;
         let matching = |secrets: &[Secret]| secrets.iter().find(|secret| request.verify(secret)).cloned();
-        let signed = |who: Sender, secret: Secret| Signed { sender: who, secret, vouched_by_itself: false };
+        let signed = |who: Sender, secret: Secret| Signed { sender: who, secret, proof: Proof::Registered };
+        let named = shown(sender);
         let wrong = || {
-            Failure::new(
-                Code::BadSignature,
-                format!("the signature of {sender:?} does not match the message"),
-            )
+            Failure::new(Code::BadSignature, format!("the signature of {named} does not match the message"))
         };
         if sender == "admin" {
             return matching(&self.config.admin_secrets)
@@ -66,36 +84,31 @@ impl Node {
             let secret = matching(std::slice::from_ref(&operator.secret)).ok_or_else(wrong)?;
             return Ok(signed(Sender::Operator(sender.clone()), secret));
         }
-        let known = self.secrets_of(request);
-        if let Some(secret) = matching(&known) {
+        let pinned = lock(&self.registry).pinned(sender);
+        if let Some(secret) = matching(pinned.as_slice()) {
             return Ok(signed(Sender::Agent(sender.clone()), secret));
         }
-        let carries = request.kind == "receive_agent" || request.payload_json().get("source_code").is_some();
-        if carries && matches!(request.kind.as_str(), "receive_agent" | "transfer_cancel") {
-            let secret = carried_secret(request)?;
-            if request.verify(&secret) {
-                return Ok(Signed { sender: Sender::Agent(sender.clone()), secret, vouched_by_itself: true });
+        let by = |secret: Secret, proof| Signed { sender: Sender::Agent(sender.clone()), secret, proof };
+        let of_transfer = transfer_of(request).and_then(|id| self.ledger.secret(sender, &id));
+        let carried = carried_secret(request);
+        if let Some(secret) = carried.as_ref().and_then(|carried| carried.as_ref().ok()) {
+            if request.verify(secret) {
+                let proof = if pinned.is_some() { Proof::Namesake } else { Proof::OwnSource };
+                // A transfer that the ledger has under this very secret is its sender's to ask about.
+                let own = request.kind != "receive_agent" && of_transfer.as_ref() == Some(secret);
+                return Ok(by(secret.clone(), if own { Proof::Transfer } else { proof }));
             }
-            return Err(wrong());
         }
-        if known.is_empty() {
-            return Err(Failure::new(Code::UnknownSender, format!("nobody called {sender:?} is known here")));
+        if let Some(secret) = matching(of_transfer.as_slice()) {
+            return Ok(by(secret, Proof::Transfer));
         }
-        Err(wrong())
-    }
-
-    /// The secrets that count for an agent here: its pinned one, and, for questions about a transfer,
-    /// the one that came with the transfer.
-    fn secrets_of(&self, request: &Request) -> Vec<Secret> {
-        let mut secrets: Vec<_> = lock(&self.registry).pinned(&request.sender).into_iter().collect();
-        if request.kind.starts_with("transfer_") {
-            let transfer = request
-                .payload_json()
-                .get("transfer_id")
-                .and_then(|id| id.as_str().map(|id| id.into_owned()));
-            secrets.extend(transfer.and_then(|transfer| self.ledger.secret(&request.sender, &transfer)));
+        match carried {
+            Some(Err(failure)) if pinned.is_none() && request.kind == "receive_agent" => Err(failure),
+            None if pinned.is_none() && of_transfer.is_none() => {
+                Err(Failure::new(Code::UnknownSender, format!("nobody called {named} is known here")))
+            }
+            _ => Err(wrong()),
         }
-        secrets
     }
 
     /// Whether this `sender` may send this type of message.
@@ -105,19 +118,22 @@ impl Node {
     pub fn authorise(&self, signed: &Signed, request: &Request) -> Result<(), Failure> {
         let kind = request.kind.as_str();
         if !TYPES.contains(&kind) {
-            let near = TYPES.iter().min_by_key(|known| super::config::distance(kind, known)).unwrap_or(&"");
+            let head = clipped(kind, REPEATED);
+            // "tree" means "network_tree", however few letters it is away from others.
+            let far = |known: &&&str| (!known.contains(head), super::config::distance(head, known));
+            let near = TYPES.iter().min_by_key(far).unwrap_or(&"");
             return Err(Failure::new(
                 Code::UnknownType,
-                format!("there is no message type {kind:?}; the nearest is {near:?}"),
+                format!("there is no message type {}; the nearest is {near:?}", shown(kind)),
             ));
         }
         let allowed = match &signed.sender {
             Sender::Admin => true,
-            Sender::Operator(name) => self
-                .config
-                .operators
-                .get(name)
-                .is_some_and(|operator| operator.allow.iter().any(|allowed| allowed == kind)),
+            Sender::Operator(name) => {
+                let allow = self.config.operators.get(name).map_or(&[][..], |operator| &operator.allow);
+                matches!(kind, "list_agents" | "describe_container" | "network_tree")
+                    || allow.iter().any(|allowed| allowed == kind)
+            }
             Sender::Agent(_) => matches!(
                 kind,
                 "receive_agent"
@@ -135,36 +151,38 @@ impl Node {
         }
     }
 
-    /// Whether a stranger, vouched for by its own secret alone, may come in.
+    /// Whether an agent that nobody here knows may come in.
     ///
     /// # Errors
-    /// `bad_signature` when another secret is pinned to its id, `rejected` when no one new is let in.
-    pub fn admit_stranger(&self, id: &str) -> Result<(), Failure> {
-        let registry = lock(&self.registry);
-        if registry.pinned(id).is_some() {
-            let text = format!("{id:?} is known here with another secret than the one its source carries");
-            return Err(Failure::new(Code::BadSignature, text));
+    /// `rejected` when no one new is let in.
+    pub fn admit_stranger(&self) -> Result<(), Failure> {
+        if lock(&self.registry).may_pin() {
+            return Ok(());
         }
-        if !registry.may_pin() {
-            return Err(Failure::new(
-                Code::Rejected,
-                "the node knows as many agents as it can and takes no new ones",
-            ));
-        }
-        Ok(())
+        Err(Failure::new(Code::Rejected, "the node knows as many agents as it can and takes no new ones"))
     }
 
     /// Whether a signed message is acted on for the first time; remembers it.
     ///
     /// # Errors
-    /// `replayed`, or `stale_timestamp` below the floor of what is remembered.
+    /// `replayed`, or `stale_timestamp` below the floor of what is remembered; `busy` for a stranger
+    /// when too many senders are remembered (anyone can invent strangers, and stamp them far ahead).
     pub fn first_time(&self, signed: &Signed, request: &Request) -> Result<(), Failure> {
         let keys = &self.config.keys;
         let capacity =
             if signed.sender == Sender::Admin { keys.replay_entries } else { keys.replay_entries_agent };
         let now = crate::wire::unix_now();
-        let verdict =
-            lock(&self.replay).check(&request.sender, &request.signature, request.timestamp, now, capacity);
+        let verdict = {
+            let mut replay = lock(&self.replay);
+            if signed.proof == Proof::OwnSource && replay.senders() >= STRANGERS {
+                return Err(Failure::new(Code::Busy, "the node remembers as many strangers as it can"));
+            }
+            // Who holds no more than a transfer's secret (an old one, after a rotation) fills no memory
+            // but its own: a full one makes the sender's other messages stale. No id has a blank.
+            let ours = if signed.proof == Proof::Transfer { " transfer" } else { "" };
+            let sender = format!("{}{ours}", request.sender);
+            replay.check(&sender, &request.signature, request.timestamp, now, capacity)
+        };
         match verdict {
             Verdict::New => Ok(()),
             Verdict::Replayed => Err(Failure::new(Code::Replayed, "this very message was accepted before; sign a new one")),
@@ -188,23 +206,54 @@ impl Sender {
     }
 }
 
-/// The secret that a `receive_agent` carries in its source; the source must be the sender's own.
-fn carried_secret(request: &Request) -> Result<Secret, Failure> {
-    let source = request
-        .payload_json()
-        .get("source_code")
-        .and_then(|source| source.as_str().map(|text| text.into_owned()));
-    let source = source.ok_or_else(|| {
-        Failure::new(Code::BadPayload, "the payload of receive_agent: source_code is missing")
-    })?;
-    let manifest = Manifest::read(&source)
-        .map_err(|why| Failure::new(Code::BadPayload, format!("the source: {why}")))?;
-    if manifest.id != request.sender {
-        let text = format!(
-            "{:?} sends the source of {:?}; an agent may bring only its own",
-            request.sender, manifest.id
-        );
-        return Err(Failure::new(Code::Forbidden, text));
+/// The transfer that a message is about, if it is about one.
+pub fn transfer_of(request: &Request) -> Option<String> {
+    if request.kind != "receive_agent" && !request.kind.starts_with("transfer_") {
+        return None;
     }
-    Ok(manifest.secret)
+    let id = request.payload_json().get("transfer_id")?.as_str()?.into_owned();
+    messages::check_transfer_id(&id).is_ok().then_some(id)
+}
+
+/// The secret that a message brings in its source, which must be the sender's own. `None`: it brings
+/// none, and need not.
+fn carried_secret(request: &Request) -> Option<Result<Secret, Failure>> {
+    let arrives = request.kind == "receive_agent";
+    if !arrives && !request.kind.starts_with("transfer_") {
+        return None;
+    }
+    let source = request.payload_json().get("source_code").and_then(|source| source.as_str());
+    let source = match source {
+        Some(source) => source,
+        None if arrives => {
+            let text = "the payload of receive_agent: source_code is missing";
+            return Some(Err(Failure::new(Code::BadPayload, text)));
+        }
+        None => return None,
+    };
+    let manifest = match Manifest::read(&source) {
+        Ok(manifest) => manifest,
+        Err(why) => return Some(Err(Failure::new(Code::BadPayload, format!("the source: {why}")))),
+    };
+    Some(if manifest.id == request.sender {
+        Ok(manifest.secret)
+    } else {
+        Err(not_its_own(&request.sender, &manifest.id))
+    })
+}
+
+/// The refusal of an agent that brings another one's source.
+pub fn not_its_own(sender: &str, id: &str) -> Failure {
+    let text = format!("{} sends the source of {id:?}; an agent may bring only its own", shown(sender));
+    Failure::new(Code::Forbidden, text)
+}
+
+/// A text of somebody else's for an error: quoted, and not longer than anyone wants to read.
+fn shown(text: &str) -> String {
+    let head = clipped(text, REPEATED);
+    if head.len() == text.len() {
+        format!("{text:?}")
+    } else {
+        format!("{head:?}… ({} bytes)", text.len())
+    }
 }

@@ -248,13 +248,12 @@ impl Node {
 
     /// Asks about the transfer, or calls it off.
     fn ask(&self, transfer: &Transfer, kind: &str, deadline: Instant) -> Step {
-        let mut payload = json!({"transfer_id": transfer.id});
-        if kind == "transfer_cancel" {
-            // A destination that never saw the agent needs its secret to sign the refusal.
-            payload["source_code"] = transfer.record.manifest().head().into();
-        }
+        // A destination that never got the transfer may know nothing else to check the question with,
+        // and to sign its answer.
+        let head = transfer.record.manifest().head();
+        let payload = json!({"transfer_id": transfer.id, "source_code": head}).to_string();
         let until = deadline.min(Instant::now() + QUESTION);
-        let answer = match self.exchange(transfer, kind, &payload.to_string(), until) {
+        let answer = match self.exchange(transfer, kind, &payload, until) {
             Ok(answer) => answer,
             Err(step) => return step,
         };

@@ -20,6 +20,8 @@ use std::time::{Duration, Instant};
 const SPARE: usize = 4;
 /// Waiting threads that are kept; above that, one that has nothing to do ends.
 const KEPT: usize = 16;
+/// How long a thread waits when accepting fails.
+const STARVED: Duration = Duration::from_millis(20);
 /// What a refused connection may still send and how long it may take, before it is closed.
 const REFUSED_BYTES: usize = 64 * 1024;
 const REFUSED_TIME: Duration = Duration::from_millis(50);
@@ -106,20 +108,25 @@ impl Shared {
         loop {
             self.waiting.fetch_add(1, Ordering::AcqRel);
             let accepted = self.listener.accept();
+            let passing = |error: &io::Error| {
+                matches!(error.kind(), io::ErrorKind::Interrupted | io::ErrorKind::ConnectionAborted)
+            };
+            let starved = accepted.as_ref().is_err_and(|error| !passing(error));
+            if starved && !self.stopping.load(Ordering::Acquire) {
+                // Out of descriptors or memory: nothing that hurrying would help. Still counted as
+                // waiting, so that nobody starts another thread meanwhile.
+                std::thread::sleep(STARVED);
+            }
             let waiting = self.waiting.fetch_sub(1, Ordering::AcqRel) - 1;
             if self.stopping.load(Ordering::Acquire) {
                 break;
             }
-            let (stream, _) = match accepted {
-                Ok(accepted) => accepted,
-                Err(error) => {
-                    if !matches!(error.kind(), io::ErrorKind::Interrupted | io::ErrorKind::ConnectionAborted)
-                    {
-                        // Out of descriptors or memory: nothing that hurrying would help.
-                        std::thread::sleep(Duration::from_millis(20));
-                    }
-                    continue;
+            let Ok((stream, _)) = accepted else {
+                // Whoever waits in accept has a descriptor reserved by the kernel: one waiter will do.
+                if starved && waiting > 0 {
+                    break;
                 }
+                continue;
             };
             if waiting == 0 && self.threads.load(Ordering::Acquire) < self.most + SPARE {
                 if let Err(error) = add_thread(self) {
@@ -135,12 +142,12 @@ impl Shared {
     }
 
     fn attend(&self, stream: TcpStream) {
-        let open = self.connections.fetch_add(1, Ordering::AcqRel);
-        let _open = Open(&self.connections);
-        if open >= self.most {
+        // Counted out before it is told so: a refusal takes a while and must not cost others a place.
+        let place = Open::new(&self.connections, self.most);
+        let Some(_place) = place else {
             refuse(&self.node, &stream);
             return;
-        }
+        };
         let served =
             std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| connection::serve(&self.node, &stream)));
         if served.is_err() {
@@ -150,8 +157,16 @@ impl Shared {
     }
 }
 
-/// Counts a connection out, however it ends.
+/// A connection's place among those that are served. Counts it out however it ends.
 struct Open<'a>(&'a AtomicUsize);
+
+impl<'a> Open<'a> {
+    fn new(count: &'a AtomicUsize, most: usize) -> Option<Self> {
+        let more = |open: usize| (open < most).then_some(open + 1);
+        count.fetch_update(Ordering::AcqRel, Ordering::Acquire, more).ok()?;
+        Some(Open(count))
+    }
+}
 
 impl Drop for Open<'_> {
     fn drop(&mut self) {

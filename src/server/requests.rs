@@ -1,9 +1,10 @@
 //! From a line to its answer: the checks in the protocol's order, then one `match` from type to handler.
 
 use crate::agent::Manifest;
-use crate::log::Level;
+use crate::log::{clipped, Level};
+use crate::node::arrive::{word_of, Arrival};
 use crate::node::messages::{self, deadline};
-use crate::node::senders::{Sender, Signed};
+use crate::node::senders::{not_its_own, transfer_of, Proof, Sender, Signed};
 use crate::node::Node;
 use crate::wire::{freshness, unix_now, Answer, Code, Failure, Request};
 use serde_json::value::RawValue;
@@ -11,18 +12,21 @@ use serde_json::{json, Value};
 use std::net::TcpStream;
 use std::sync::Arc;
 
+/// The longest error text in the answer to a line that nobody known has signed, bytes.
+const LONGEST_REFUSAL: usize = 500;
+
 /// Answers a line; the second says whether the connection stays open.
 pub(super) fn answer(node: &Arc<Node>, line: Vec<u8>, stream: &TcpStream) -> (String, bool) {
     let request = match Request::parse(line) {
         Ok(request) => request,
-        Err(failure) => return (refuse(node, "?", &failure), false),
+        Err(failure) => return (refuse(node, "?", failure), false),
     };
     let fresh = freshness(request.timestamp, unix_now(), node.config.keys.clock_skew_s);
     let signed = match node.authenticate(&request) {
         Ok(signed) => signed,
         // Freshness comes first in the order; the signature is looked at all the same, because an
         // answer to whoever signed well is signed, a refusal too.
-        Err(failure) => return (refuse(node, &request.sender, &fresh.err().unwrap_or(failure)), false),
+        Err(failure) => return (refuse(node, &request.sender, fresh.err().unwrap_or(failure)), false),
     };
     let answered = if request.kind == "receive_agent" {
         receive(node, &request, &signed, fresh)
@@ -48,10 +52,17 @@ pub(super) fn answer(node: &Arc<Node>, line: Vec<u8>, stream: &TcpStream) -> (St
     (line, request.keep_alive)
 }
 
-fn refuse(node: &Node, sender: &str, failure: &Failure) -> String {
+/// Refuses a line of nobody known, without a signature and without repeating all that it says: a key
+/// or number that is wrong may have megabytes.
+fn refuse(node: &Node, sender: &str, mut failure: Failure) -> String {
+    let end = clipped(&failure.message, LONGEST_REFUSAL).len();
+    if end < failure.message.len() {
+        failure.message.truncate(end);
+        failure.message.push('…');
+    }
     let fields = [("sender", sender), ("code", failure.code.as_str()), ("error", &failure.message)];
     node.log.event(Level::Warn, "request_refused", &fields);
-    Answer::failure(node.name(), failure).to_line(None)
+    Answer::failure(node.name(), &failure).to_line(None)
 }
 
 fn failed(node: &Node, request: &Request, failure: &Failure) -> Answer {
@@ -71,7 +82,12 @@ fn carry_out(
     signed: &Signed,
     stream: &TcpStream,
 ) -> Result<Answer, Failure> {
-    node.first_time(signed, request)?;
+    match (signed.proof, request.kind.as_str()) {
+        // Its source is told to send the transfer again, and that gets its refusal.
+        (Proof::Namesake, "transfer_status") => {}
+        (Proof::Namesake, _) => return Err(namesake(request)),
+        _ => node.first_time(signed, request)?,
+    }
     node.authorise(signed, request)?;
     if node.is_stopping() {
         return Err(Failure::new(Code::ShuttingDown, "the node is shutting down"));
@@ -122,10 +138,7 @@ fn carry_out(
                     ))
                 }
             };
-            if signed.vouched_by_itself {
-                node.admit_stranger(&id)?;
-            }
-            node.transfer_query(kind, &id, &order.transfer_id, &signed.secret)
+            node.transfer_query(kind, &id, &order.transfer_id, signed)
         }
         kind => Err(Failure::new(Code::UnknownType, format!("there is no message type {kind:?}"))),
     }
@@ -134,39 +147,57 @@ fn carry_out(
 /// `receive_agent` has an order of its own: the ledger answers for a transfer that it knows, and each
 /// refusal says where the transfer stands.
 fn receive(node: &Arc<Node>, request: &Request, signed: &Signed, fresh: Result<(), Failure>) -> Answer {
-    let untouched = |failure: Failure| failed(node, request, &failure.with_value("transfer", "untouched"));
+    let told = |failure: Failure, word: &str| failed(node, request, &failure.with_value("transfer", word));
+    if signed.proof == Proof::Namesake {
+        return told(fresh.err().unwrap_or_else(|| namesake(request)), "refused");
+    }
     if let Err(failure) = fresh {
         // Noted, so that these bytes do not act later, when the clocks agree.
         let _ = node.first_time(signed, request);
-        return untouched(failure);
+        return told(failure, "untouched");
     }
-    let refused = |failure: Failure| failed(node, request, &failure.with_value("transfer", "refused"));
-    let order: messages::Receive = match read(request) {
-        Ok(order) => order,
-        Err(failure) => return refused(failure),
+    let order =
+        read::<messages::Receive>(request).and_then(|order| match Manifest::read(&order.source_code) {
+            Ok(manifest) => Ok((order, manifest)),
+            Err(why) => Err(Failure::new(Code::Rejected, format!("the source: {why}"))),
+        });
+    let brought = order.as_ref().map_or("", |(_, manifest)| &manifest.id);
+    let (id, own) = match &signed.sender {
+        // Its own transfers are all that it can ask for, whatever source it sends.
+        Sender::Agent(id) if brought != id && !brought.is_empty() => (id, Err(not_its_own(id, brought))),
+        Sender::Agent(id) => (id, Ok(())),
+        _ => (&brought.to_owned(), Ok(())),
     };
-    let manifest = match Manifest::read(&order.source_code) {
-        Ok(manifest) => manifest,
-        Err(why) => return refused(Failure::new(Code::Rejected, format!("the source: {why}"))),
+    let allowed = || {
+        node.first_time(signed, request)?;
+        node.authorise(signed, request)
     };
-    let transfer = order.transfer_id.clone();
-    if let Some(transfer) = transfer.as_deref().filter(|transfer| node.knows_transfer(&manifest.id, transfer))
-    {
-        return node.answer_known(&manifest.id, transfer, order.timeout);
-    }
-    if let Err(failure) = node.first_time(signed, request) {
-        return untouched(failure);
-    }
-    let barred = node.authorise(signed, request).and_then(|()| match &signed.sender {
-        Sender::Agent(id) if *id != manifest.id => {
-            let text =
-                format!("{id:?} sends the source of {:?}; an agent may bring only its own", manifest.id);
-            Err(Failure::new(Code::Forbidden, text))
+    if let Sender::Operator(_) = signed.sender {
+        // Before the ledger: not even a refusal is written on the word of one who may not.
+        if let Err(failure) = node.authorise(signed, request) {
+            let failure = allowed().err().unwrap_or(failure);
+            let word = word_of(&failure);
+            return told(failure, word);
         }
-        Sender::Agent(id) if signed.vouched_by_itself => node.admit_stranger(id),
-        _ => Ok(()),
-    });
-    node.receive(order, manifest, signed, barred)
+    }
+    let arrival =
+        Arrival { id: id.clone(), transfer: transfer_of(request).filter(|_| !id.is_empty()), order };
+    node.receive(arrival, signed, || {
+        allowed()?;
+        own?;
+        match signed.proof {
+            Proof::OwnSource => node.admit_stranger(),
+            // Its entry has been forgotten since: it speaks for nothing any more.
+            Proof::Transfer => Err(namesake(request)),
+            _ => Ok(()),
+        }
+    })
+}
+
+fn namesake(request: &Request) -> Failure {
+    let text =
+        format!("{:?} is known here with another secret than the one its source carries", request.sender);
+    Failure::new(Code::BadSignature, text)
 }
 
 fn read<'a, T: serde::Deserialize<'a>>(request: &'a Request) -> Result<T, Failure> {

@@ -87,6 +87,11 @@ impl ReplayWindow {
         self.senders.get(sender).map_or(self.floor, |memory| memory.floor.max(self.floor))
     }
 
+    /// How many senders something is remembered of.
+    pub fn senders(&self) -> usize {
+        self.senders.len()
+    }
+
     /// Forgets what is too old, of all senders, and the senders of which nothing remains. A sender's own
     /// floor, once too old to matter, goes into the common one, so that it still holds.
     fn sweep(&mut self, now: i64) {
