@@ -123,14 +123,14 @@ fn a_forged_error_or_memory_is_bounded() {
     assert!(answer.code() == Some("agent_error") && answer.line().len() < 1 << 20, "{}", answer.line().len());
     assert!(lab.log.lock().unwrap().len() < 100_000);
     all_well(&lab, "liar");
-    // A memory that no Python reads back: the agent is lost, a fresh one is well.
-    hostile(&lab, "deep", "send(b'{\"done\":%d,\"result\":1,\"memory\":%s}\\n' % (ctx._hook, b'[' * 200000 + b']' * 200000))\ntime.sleep(0.1)\nos._exit(1)");
-    assert_eq!(lab.invoke("deep", json!(1)), json!(1));
-    until(5, "it died", || lab.logged().contains("agent_process_ended agent=deep"));
-    let (code, text) = lab.err("invoke_agent", json!({"agent_id": "deep", "message": null}));
-    assert!(code == "agent_error" && text.contains("status 70"), "{code} {text}");
-    let source = format!("{TOOLS}{}", agent("deep", "def on_message(self, ctx, m):\n    return 'well'"));
-    lab.ok("deploy_agent", json!({"source_code": source, "fresh": true}));
+    // A memory that no message could carry.
+    hostile(
+        &lab,
+        "deep",
+        "send(b'{\"done\":%d,\"result\":1,\"memory\":%s}\\n' % (ctx._hook, b'[' * 200000 + b']' * 200000))",
+    );
+    let (code, text) = lab.err("invoke_agent", json!({"agent_id": "deep", "message": 1}));
+    assert!(code == "agent_error" && (text.contains("memory") || text.contains("frame")), "{code} {text}");
     all_well(&lab, "deep");
 }
 

@@ -446,7 +446,7 @@ fn deep_nesting_is_refused_wherever_it_comes_from() {
         }
         for depth in [250, 5000, 100_000] {
             let answer = ask("call", depth);
-            assert!(answer.error().unwrap_or("").contains("nested too deep"), "{depth}: {}", answer.line());
+            assert!(answer.error().unwrap_or("").contains("nested"), "{depth}: {}", answer.line());
         }
         for depth in [40, 5000, 100_000] {
             assert!(ask("memory", depth).is_ok(), "{depth}");

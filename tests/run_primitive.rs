@@ -250,7 +250,8 @@ fn a_command_that_attacks_its_supervisor_does_not_get_away() {
     let error = run_marked(&std::env::temp_dir(), &mark, &command, LONG).unwrap_err();
     assert_eq!(error.code, "internal", "{error}");
     assert_eq!(detail(&error)["stdout"], "before\n");
-    assert_eq!(living(&mark), [0; 0]);
+    // Swept by the node, reaped by whoever inherits them.
+    support::wait_until("all of it is gone", || living(&mark).is_empty());
 }
 
 #[test]

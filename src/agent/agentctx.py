@@ -30,6 +30,7 @@ RECV_BYTES = 1 << 16
 TEXT_LIMIT = 8192
 TRACEBACK_LINES = 50
 AGENT_FILE = "agent.py"
+OWN_FILE = "<agentctx>"
 MANIFEST = ("AGENT_ID", "AGENT_SECRET", "AGENT_NAME", "AGENT_CAPABILITIES", "AGENT_VERSION")
 # Modules that an `async def` hook can use without an event loop. A source that imports anything
 # else (asyncio first of all) gets a real loop.
@@ -59,6 +60,17 @@ class CtxError(Exception):
 def dumps(value):
     """JSON as the bridge speaks it. Raises ValueError or TypeError for what JSON cannot say."""
     return json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+
+
+def say(value, where):
+    """`value` as JSON text; a TypeError names what JSON cannot say. The value is walked only if it can't be said."""
+    try:
+        text = dumps(value)
+        text.encode("utf-8")  # lone surrogates
+        return text
+    except (TypeError, ValueError, RecursionError) as wrong:
+        found = unsayable(value, where)
+        raise TypeError("what JSON cannot say: %s" % (found or "%s (%s)" % (where, wrong))) from None
 
 
 def unsayable(value, where):
@@ -160,11 +172,7 @@ class Memory:
         """The memory as JSON text; attributes that cannot travel stay behind."""
         get_state = getattr(self.instance, "get_state", None)
         if callable(get_state):
-            state = get_state()
-            wrong = unsayable(state, "get_state()")
-            if wrong:
-                raise TypeError("get_state() returned what JSON cannot say: " + wrong)
-            return dumps(state)
+            return say(get_state(), "get_state()")
         kept = {}
         for name, value in attributes(self.instance):
             try:
@@ -286,14 +294,14 @@ class Bridge:
                     self.take()
 
     def start(self, name, args, hook, extra="", convert=None):
+        """Sends a call; `args` is JSON text already."""
         with self.turn:
             self.last_call += 1
             call = Call(self.last_call, name, convert)
             self.calls[call.number] = call
         try:
-            # One text: a call that JSON cannot say must leave nothing on the wire.
             self.send('{"call":%d,"hook":%s,"name":%s,"args":%s%s}' % (
-                call.number, "null" if hook is None else hook, dumps(name), dumps(args), extra))
+                call.number, "null" if hook is None else hook, dumps(name), args, extra))
         except BaseException:
             with self.turn:
                 self.calls.pop(call.number, None)
@@ -472,12 +480,13 @@ class Context:
         self.trace = facts.get("trace") or []
 
     def _call(self, name, args, extra="", convert=None):
-        wrong = unsayable(args, name)
-        if wrong:
-            raise CtxError("bad_payload", "an argument that JSON cannot say: " + wrong)
+        try:
+            text = say(args, name)
+        except TypeError as wrong:
+            raise CtxError("bad_payload", "an argument is %s" % wrong) from None
         if os.getpid() != self._bridge.owner:
             raise CtxError("forbidden", "ctx is the agent's own; a process that it forked has none")
-        call = self._bridge.start(name, args, self._hook, extra, convert)
+        call = self._bridge.start(name, text, self._hook, extra, convert)
         # In an async hook only the hook's own thread gets awaitables: a helper thread has no loop.
         if self._async and threading.current_thread() is self._thread:
             pending = Pending(self._bridge, call, self._loop)
@@ -619,7 +628,11 @@ def safe_text(text):
 def print_exception(wrong):
     import traceback
     try:
-        traceback.print_exception(type(wrong), wrong, wrong.__traceback__)
+        # From the agent's first line on: what is ours above it tells nobody anything.
+        trace = wrong.__traceback__
+        while trace is not None and trace.tb_frame.f_code.co_filename == OWN_FILE:
+            trace = trace.tb_next
+        traceback.print_exception(type(wrong), wrong, trace)
     except Exception:
         pass
 
@@ -741,10 +754,7 @@ class Worker:
                 ctx._hook = None
                 ctx._async = False
                 ctx._loop = None
-            wrong = unsayable(result, "the result")
-            if wrong:
-                raise TypeError("%s returned what JSON cannot say: %s" % (name, wrong))
-            text = dumps(result)
+            text = say(result, name + "()")
         except SystemExit:
             raise
         except BaseException as wrong:

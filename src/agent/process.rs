@@ -127,6 +127,9 @@ fn present<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Option<B
     Box::<RawValue>::deserialize(deserializer).map(Some)
 }
 
+/// How deep a memory stands in the message that carries it.
+const MEMORY_ENVELOPE: usize = 4;
+
 /// The hook number of the load.
 const LOAD: u64 = 0;
 
@@ -283,7 +286,7 @@ impl Process {
             }
             Err(RecvTimeoutError::Timeout) => {
                 let text = format!(
-                    "{what} took longer than its {:.3} s; the agent's process was ended",
+                    "{what} took longer than its {:.1} s; the agent's process was ended",
                     allowed.as_secs_f64()
                 );
                 lock(&self.state).killed.get_or_insert(Killed::Late(text.clone()));
@@ -458,6 +461,9 @@ impl Side {
             left.iter_mut().for_each(|name| cut(name, ERROR_BYTES[0]));
             self.host.left_behind(&left);
         }
+        if let Some(memory) = &memory {
+            check_memory(memory)?;
+        }
         match (loaded, refused, done, failed, call) {
             (Some(_), None, None, None, None) => {
                 let outcome = Ok(RawValue::NULL.to_owned());
@@ -560,6 +566,12 @@ impl Side {
         }
         self.host.ended(&words);
     }
+}
+
+/// A memory must go into any message that carries it on.
+fn check_memory(memory: &RawValue) -> Result<(), String> {
+    let probe = format!("{}{}{}", "[".repeat(MEMORY_ENVELOPE), memory.get(), "]".repeat(MEMORY_ENVELOPE));
+    crate::wire::parse(&probe).map(drop).map_err(|wrong| format!("its memory cannot be kept: {}", wrong.what))
 }
 
 struct Ready {

@@ -345,10 +345,13 @@ fn within(seconds: f64, deadline: Instant) -> Result<Duration, CallError> {
 }
 
 fn args<'a, T: Deserialize<'a>>(call: &'a HostCall) -> Result<T, CallError> {
+    let bad = |text: &str| CallError::new("bad_payload", format!("the arguments of {}: {text}", call.name));
+    // As strict as a message: what an agent says here may have to travel.
+    crate::wire::parse(call.args.get()).map_err(|wrong| bad(&wrong.what))?;
     serde_json::from_str(call.args.get()).map_err(|error| {
         let text = error.to_string();
         let text = text.split(" at line ").next().unwrap_or(&text);
-        CallError::new("bad_payload", format!("the arguments of {}: {text}", call.name))
+        bad(text)
     })
 }
 
