@@ -23,7 +23,7 @@
 pub(crate) mod tree;
 
 use rustix::event::{poll, PollFd, PollFlags, Timespec};
-use rustix::io::Errno;
+use rustix::io::{fcntl_dupfd_cloexec, Errno};
 use rustix::process::{Pid, PidfdFlags, WaitOptions, WaitStatus};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::process::{Command, Stdio};
@@ -102,13 +102,11 @@ fn supervise() -> Result<Report, Errno> {
     let mut arguments = std::env::args_os().skip(2);
     let mut command = Command::new(arguments.next().unwrap_or_default());
     command.args(arguments).stdin(Stdio::null());
-    session::start_in_own(&mut command);
+    session::start_in_own(&mut command, fcntl_dupfd_cloexec(std::io::stdin().as_fd(), 3)?);
     let pid = match command.spawn() {
         Ok(child) => Pid::from_child(&child),
         Err(error) => return Ok(Report::Failed(error.raw_os_error().unwrap_or(Errno::INVAL.raw_os_error()))),
     };
-    tell(Report::Started(pid.as_raw_nonzero().get()));
-
     let mut status = None;
     let mut keep = |ended: Pid, how: WaitStatus| {
         if ended == pid {
@@ -191,18 +189,29 @@ mod descriptors {
 #[allow(unsafe_code)]
 mod session {
     use rustix::process::Signal;
+    use std::io::Write;
+    use std::os::fd::OwnedFd;
     use std::os::unix::process::CommandExt;
     use std::process::Command;
 
     /// Makes the command start in a new session. One of its own, not the supervisor's, because the
     /// kernel may share the CPU between sessions (autogroups): a fork bomb then leaves the
     /// supervisor its half.
-    pub fn start_in_own(command: &mut Command) {
-        // SAFETY: between fork and exec the closure makes two system calls and nothing else; it
-        // neither allocates nor takes a lock, and the process has a single thread anyway.
+    ///
+    /// The command's own process tells the node which it is, before it becomes the command: one that
+    /// kills its supervisor at once would otherwise leave the node without its session's number.
+    pub fn start_in_own(command: &mut Command, node: OwnedFd) {
+        // SAFETY: between fork and exec the closure makes a few system calls and formats a number into
+        // a buffer on its stack; it neither allocates nor takes a lock, and the process has a single
+        // thread anyway.
         unsafe {
-            command.pre_exec(|| {
+            command.pre_exec(move || {
                 rustix::process::setsid()?;
+                let mut line = [0u8; 32];
+                let mut rest = &mut line[..];
+                writeln!(rest, "started {}", rustix::process::getpid().as_raw_nonzero())?;
+                let left = rest.len();
+                rustix::io::write(&node, &line[..line.len() - left])?;
                 // Not relied on: it covers a supervisor that was itself killed.
                 rustix::process::set_parent_process_death_signal(Some(Signal::KILL))?;
                 Ok(())
