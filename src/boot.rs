@@ -17,6 +17,8 @@ use std::time::{Duration, Instant};
 
 /// The file in a state directory that says where its node listens.
 const ADDRESS_FILE: &str = "node.json";
+/// Locked by the node that runs on a state directory; holds its process's number.
+const LOCK_FILE: &str = "lock";
 /// The admin secret that a node made for itself, below the state directory.
 const SECRET_FILE: &str = "meta/admin.secret";
 
@@ -58,6 +60,8 @@ pub struct Running {
     pub server: Server,
     /// Where it keeps its state.
     pub state_dir: PathBuf,
+    /// Held as long as the node runs.
+    _lock: fs::File,
 }
 
 /// What a state directory says of its node: `{"name","host","port","pid","secret_file"?,"config"?}`.
@@ -102,6 +106,7 @@ pub fn start(start: Start) -> Result<Running, String> {
     make_private(&state_dir)?;
     let state_dir =
         state_dir.canonicalize().map_err(|error| format!("opening {}: {error}", state_dir.display()))?;
+    let lock = lock_state(&state_dir)?;
     let made = match keys.admin_secret.is_none() && keys.admin_secret_file.is_none() {
         true => Some(own_secret(&state_dir)?),
         false => None,
@@ -157,7 +162,7 @@ pub fn start(start: Start) -> Result<Running, String> {
         "listening",
         &[("address", &bound.to_string()), ("state_dir", &state_dir.to_string_lossy())],
     );
-    Ok(Running { node, server, state_dir })
+    Ok(Running { node, server, state_dir, _lock: lock })
 }
 
 impl Running {
@@ -248,6 +253,29 @@ fn make_private(dir: &Path) -> Result<(), String> {
         fs::set_permissions(dir, fs::Permissions::from_mode(0o700)).map_err(doing)?;
     }
     Ok(())
+}
+
+/// Takes a state directory for this process. The kernel lets go of the lock of one that was killed.
+fn lock_state(state_dir: &Path) -> Result<fs::File, String> {
+    let path = state_dir.join(LOCK_FILE);
+    let doing = |error: io::Error| format!("locking {}: {error}", path.display());
+    let mut options = fs::OpenOptions::new();
+    let mut file =
+        options.read(true).write(true).create(true).truncate(false).mode(0o600).open(&path).map_err(doing)?;
+    match rustix::fs::flock(&file, rustix::fs::FlockOperation::NonBlockingLockExclusive) {
+        Ok(()) => {}
+        Err(rustix::io::Errno::WOULDBLOCK) => {
+            let holder = fs::read_to_string(&path).unwrap_or_default();
+            return Err(format!(
+                "the node of process {} runs on {} already",
+                holder.trim(),
+                state_dir.display()
+            ));
+        }
+        Err(error) => return Err(doing(error.into())),
+    }
+    file.set_len(0).and_then(|()| writeln!(file, "{}", std::process::id())).map_err(doing)?;
+    Ok(file)
 }
 
 /// The secret in the state directory, made at the first start.

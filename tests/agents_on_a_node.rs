@@ -425,6 +425,31 @@ fn fifty_deaths_and_two_hundred_commands_leave_nothing_behind() {
     drop(zombies);
 }
 
+/// An agent that starts processes in every way that loses their parent.
+const DETACHES: &str = "def on_message(self, ctx, how):\n    import os, subprocess, time\n    mark = how[1]\n    subprocess.Popen(['sh', '-c', 'setsid sleep %s & sleep 0.05' % mark]).wait()\n    if os.fork() == 0:\n        os.setsid()\n        if os.fork() == 0:\n            os.execvp('sleep', ['sleep', mark])\n        os._exit(0)\n    os.wait()\n    if how[0] == 'die':\n        os._exit(1)\n    return os.getppid()";
+
+#[test]
+fn what_an_agent_detached_ends_with_it_however_it_ends() {
+    let lab = Lab::start("detached");
+    for (number, how) in ["remove", "die", "replace", "stop"].into_iter().enumerate() {
+        let mark = format!("77{number}.{}", std::process::id());
+        lab.deploy(&agent("parent", DETACHES));
+        let command = format!("sleep {mark}");
+        let asked = lab.ask("invoke_agent", json!({"agent_id": "parent", "message": [how, mark]}));
+        assert_eq!(asked.is_ok(), how != "die", "{}", asked.line());
+        if how != "die" {
+            until(5, "it runs", || support::is_running(&command));
+        }
+        match how {
+            "remove" => drop(lab.ok("remove_agent", json!({"agent_id": "parent"}))),
+            "replace" => drop(lab.ok("deploy_agent", json!({"source_code": agent("parent", COUNTER)}))),
+            "stop" => lab.running.stop(Duration::from_secs(1)),
+            _ => {}
+        }
+        until(5, how, || !support::is_running(&command));
+    }
+}
+
 #[test]
 fn everything_ends_with_the_node() {
     let lab = Lab::start("over");
@@ -453,4 +478,19 @@ fn the_zygote_may_die_and_the_agents_come_back_with_their_memory() {
         });
         assert_eq!([lab.invoke("a", json!({})), lab.invoke("b", json!({}))], [json!(round), json!(round)]);
     }
+}
+
+#[test]
+fn the_agents_secret_stays_out_of_log_and_errors() {
+    let lab = Lab::start("hush");
+    let secret = "TOPSECRET-123456789";
+    let broken = format!("AGENT_ID = 'hush'\nif True:\nAGENT_SECRET = '{secret}'\nclass Agent: pass");
+    let answer = lab.ask("deploy_agent", json!({"source_code": broken}));
+    assert!(answer.code() == Some("agent_error") && !answer.line().contains(secret), "{}", answer.line());
+    let talks = format!("AGENT_ID = 'talks'\nAGENT_SECRET = '{secret}'\nclass Agent:\n    def on_message(self, ctx, m):\n        print(AGENT_SECRET)\n        ctx.log('it is ' + AGENT_SECRET, s=AGENT_SECRET)\n        raise ValueError(AGENT_SECRET)");
+    lab.deploy(&talks);
+    let answer = lab.ask("invoke_agent", json!({"agent_id": "talks"}));
+    assert!(answer.code() == Some("agent_error") && !answer.line().contains(secret), "{}", answer.line());
+    until(5, "it is in the log", || lab.logged().contains("it is [its secret]"));
+    assert!(!lab.logged().contains(secret));
 }

@@ -52,6 +52,44 @@ fn a_second_signal_ends_it_at_once() {
     assert_eq!(support::cli::wait_for(&mut asker).code(), Some(3), "whoever waited is told");
 }
 
+const DETACHES: &str = "    def on_activate(self, ctx, payload):\n        pass\n    \
+                        def on_message(self, ctx, mark):\n        import os, subprocess\n        \
+                        subprocess.Popen(['sh', '-c', 'setsid sleep %s & sleep 0.05' % mark]).wait()\n        \
+                        if os.fork() == 0:\n            os.setsid()\n            if os.fork() == 0:\n                \
+                        os.execvp('sleep', ['sleep', mark])\n            os._exit(0)\n        return mark";
+
+#[test]
+fn a_killed_node_takes_everything_along() {
+    let home = Home::new("cli-killed");
+    for signal in [Signal::KILL, Signal::TERM] {
+        let mut node = home.server("state/agentcontainer/n", &["127.0.0.1:0"]);
+        home.run(&["deploy", &home.agent("detaches", DETACHES), &node.at()]).exits(0);
+        let mark = format!("88{}.{}", signal.as_raw(), std::process::id());
+        home.run(&["invoke", "detaches", &node.at(), "--message", &format!("\"{mark}\"")]).exits(0);
+        let command = format!("sleep {mark}");
+        assert!(support::is_running(&command));
+        let processes = below(node.child.id());
+        node.signal(signal);
+        node.end();
+        support::wait_until("its processes are gone", || !processes.iter().any(|pid| exists(*pid)));
+        support::wait_until("what they detached is gone", || !support::is_running(&command));
+    }
+}
+
+#[test]
+fn a_second_node_on_a_state_directory_is_told_whose_it_is() {
+    let home = Home::new("cli-locked");
+    let mut first = home.server("state/agentcontainer/n", &["127.0.0.1:0"]);
+    let told = home.run(&["server", "127.0.0.1:0", "--state-dir", first.dir()]).exits(2);
+    told.says(&format!("process {}", first.child.id()));
+    home.run(&["list", &first.at()]).exits(0);
+    first.signal(Signal::KILL);
+    first.end();
+    // A lock that a killed node left blocks nobody.
+    let second = home.server("state/agentcontainer/n", &["127.0.0.1:0"]);
+    home.run(&["list", &second.at()]).exits(0);
+}
+
 #[test]
 fn it_starts_with_nothing_at_all() {
     let home = Home::new("cli-bare");

@@ -912,6 +912,7 @@ def prctl(option, value):
 
 
 PR_SET_PDEATHSIG = 1
+PR_SET_CHILD_SUBREAPER = 36
 
 
 def become_worker(slot, bridge_fd, log_fd, zygote_pid, limits):
@@ -923,7 +924,11 @@ def become_worker(slot, bridge_fd, log_fd, zygote_pid, limits):
     signal.set_wakeup_fd(-1)
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     signal.signal(signal.SIGINT, signal.SIG_DFL)
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
     prctl(PR_SET_PDEATHSIG, int(signal.SIGKILL))
+    # What the agent starts and detaches stays below it for as long as it lives, and comes to the zygote
+    # when it ends: nothing of it goes astray.
+    prctl(PR_SET_CHILD_SUBREAPER, 1)
     if os.getppid() != zygote_pid:
         os._exit(0)
     os.dup2(log_fd, 1)
@@ -1032,6 +1037,9 @@ def zygote(control_fd):
     signal.signal(signal.SIGCHLD, lambda *_: None)
     signal.set_wakeup_fd(wake_write.fileno())
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    # Sent by the kernel when the node dies. The end of the control socket says the same, and there
+    # is still something to do then.
+    signal.signal(signal.SIGTERM, lambda *_: None)
     me = os.getpid()
     slots = {}
     gc.collect()
@@ -1054,8 +1062,9 @@ def zygote(control_fd):
             try:
                 data, ancillary, _, _ = control.recvmsg(65536, socket.CMSG_SPACE(2 * fds.itemsize))
             except ConnectionError:
-                os._exit(0)
+                data = b""
             if not data:
+                sweep((), LAST_SWEEP_S)
                 os._exit(0)
             for level, kind, payload in ancillary:
                 if level == socket.SOL_SOCKET and kind == socket.SCM_RIGHTS:
@@ -1104,4 +1113,63 @@ def reap(control, slots):
                 pass
         _, status = os.waitpid(pid, 0)
         if slot is not None:
+            sweep(slots, SWEEP_S)
             control.send(dumps({"exit": slot, "status": status}).encode("ascii"))
+
+
+# How long what an agent left behind is hunted down, seconds: at its end, and at the node's.
+SWEEP_S = 0.5
+LAST_SWEEP_S = 5
+
+
+def sweep(keep, seconds):
+    """Ends every child that is not in `keep`, and all below them: what agents that ended had detached."""
+    import signal
+    import time
+    me = os.getpid()
+    deadline = time.monotonic() + seconds
+    while True:
+        strays = [pid for pid in children(me) if pid not in keep]
+        if not strays or time.monotonic() > deadline:
+            return
+        below = list(strays)
+        for pid in below:
+            below.extend(children(pid))
+        # Stopped first: what is stopped forks no more.
+        for number in (signal.SIGSTOP, signal.SIGKILL):
+            for pid in below:
+                try:
+                    os.kill(pid, number)
+                except (ProcessLookupError, PermissionError):
+                    pass
+        for pid in strays:
+            try:
+                os.waitpid(pid, os.WNOHANG)
+            except ChildProcessError:
+                pass
+        time.sleep(0.001)
+
+
+def children(pid):
+    """The children of a process, from the kernel's lists, or, where it keeps none, from every process's parent."""
+    found = []
+    try:
+        for thread in os.listdir("/proc/%d/task" % pid):
+            with open("/proc/%d/task/%s/children" % (pid, thread)) as file:
+                found.extend(int(word) for word in file.read().split())
+        return found
+    except OSError:
+        pass
+    try:
+        names = [name for name in os.listdir("/proc") if name.isdigit()]
+    except OSError:
+        return found
+    for name in names:
+        try:
+            with open("/proc/%s/stat" % name, "rb") as file:
+                parent = int(file.read().rpartition(b")")[2].split()[1])
+        except (OSError, ValueError, IndexError):
+            continue
+        if parent == pid:
+            found.append(int(name))
+    return found

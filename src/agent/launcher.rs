@@ -49,8 +49,8 @@ pub fn main(mut arguments: impl Iterator<Item = OsString>) -> i32 {
 fn prepare() -> io::Result<(File, OwnedFd)> {
     // The node holds back the signals that it waits for; an agent must not.
     crate::sys::unblock_signals();
-    // The node dies, the zygote dies; the zygote dies, its workers die (they set the same).
-    rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::KILL))?;
+    // The node dies, the zygote is told, ends what is below it and itself; the zygote dies, its workers die.
+    rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::TERM))?;
     // What an agent's process leaves behind comes to the zygote, which reaps it.
     rustix::process::set_child_subreaper(rustix::process::Pid::from_raw(1))?;
     rustix::thread::set_no_new_privs(true)?;

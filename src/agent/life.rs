@@ -1,7 +1,7 @@
 //! One generation of one agent: its source, its memory, its queue, and a process when it needs one.
 
 use super::host::Host;
-use super::process::{Done, HookError, Process};
+use super::process::{Done, HookError, Loaded, Process};
 use super::turn::{NoTurn, Queue};
 use super::{Manifest, Pool};
 use crate::sync::{lock, Crew};
@@ -65,10 +65,12 @@ impl Turn {
         if let Some(process) = lock(&life.process).clone().filter(|process| !process.is_over()) {
             return Ok(process);
         }
-        let parked = life.pool.take().map_err(|error| HookError::NoProcess(error.to_string()))?;
-        let facts = life.facts();
-        let (process, memory) =
-            Process::load(parked, &facts, deadline, &life.pool.settings, host(), &life.crew)?;
+        let loaded = match life.start(deadline, host) {
+            // Its worker went with the zygote before it had begun; the next comes from a new one.
+            Err(HookError::Lost(_)) => life.start(deadline, host),
+            other => other,
+        };
+        let (process, memory) = loaded?;
         if let Some(memory) = memory {
             life.set_memory(Some(memory.get().into()));
         }
@@ -196,6 +198,12 @@ impl Life {
             self.end_process("this generation is over");
         }
         true
+    }
+
+    fn start(&self, deadline: Instant, host: &dyn Fn() -> Arc<dyn Host>) -> Result<Loaded, HookError> {
+        let parked = self.pool.take().map_err(|error| HookError::NoProcess(error.to_string()))?;
+        let secret = self.spec.manifest.secret.expose();
+        Process::load(parked, &self.facts(), deadline, &self.pool.settings, secret, host(), &self.crew)
     }
 
     /// The load order.

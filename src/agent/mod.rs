@@ -12,7 +12,7 @@ pub mod host;
 pub mod launcher;
 pub mod life;
 pub mod manifest;
-mod output;
+pub mod output;
 mod pool;
 mod process;
 pub mod python;

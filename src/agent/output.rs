@@ -14,6 +14,7 @@ const WINDOW: Duration = Duration::from_secs(10);
 /// Collects an agent's standard output and error.
 pub(super) struct Output {
     host: Arc<dyn Host>,
+    secret: String,
     line: Vec<u8>,
     over: usize,
     window: Instant,
@@ -22,8 +23,16 @@ pub(super) struct Output {
 }
 
 impl Output {
-    pub(super) fn new(host: Arc<dyn Host>) -> Self {
-        Output { host, line: Vec::new(), over: 0, window: Instant::now(), kept: 0, dropped: 0 }
+    pub(super) fn new(host: Arc<dyn Host>, secret: &str) -> Self {
+        Output {
+            host,
+            secret: secret.to_owned(),
+            line: Vec::new(),
+            over: 0,
+            window: Instant::now(),
+            kept: 0,
+            dropped: 0,
+        }
     }
 
     pub(super) fn feed(&mut self, data: &[u8]) {
@@ -59,7 +68,7 @@ impl Output {
             self.dropped += self.line.len() + self.over + 1;
         } else {
             self.kept += self.line.len() + 1;
-            let mut text = escape(&String::from_utf8_lossy(&self.line));
+            let mut text = escape(&without_secret(&String::from_utf8_lossy(&self.line), &self.secret));
             if self.over > 0 {
                 text.push_str(&format!(" … ({} bytes more)", self.over));
             }
@@ -74,5 +83,14 @@ impl Output {
             self.host.printed(&format!("… {} bytes of output left out", self.dropped));
             self.dropped = 0;
         }
+    }
+}
+
+/// A text with the agent's secret taken out: a line of the source that an exception quotes may be the
+/// very one that holds it. One of a few characters would stand in every other word.
+pub fn without_secret(text: &str, secret: &str) -> String {
+    match secret.len() {
+        0..=5 => text.to_owned(),
+        _ => text.replace(secret, "[its secret]"),
     }
 }

@@ -91,6 +91,12 @@ impl Pool {
         parked
     }
 
+    /// Ends the zygote and every process below it, once hooks have had their time.
+    pub fn end(&self) {
+        self.close();
+        self.zygote.end();
+    }
+
     /// Ends the parked workers and parks no more.
     pub fn close(&self) {
         let mut shelf = lock(&self.parked);

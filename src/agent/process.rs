@@ -1,7 +1,7 @@
 //! One agent's running process: the bridge's node side.
 
 use super::host::{CallError, Host, HostCall};
-use super::output::Output;
+use super::output::{without_secret, Output};
 use super::zygote::{Ending, Exit, Parked};
 use super::Settings;
 use crate::supervise::tree;
@@ -45,8 +45,11 @@ pub struct AgentError {
 }
 
 impl AgentError {
-    /// `agentctx.py` has its own bounds; what else writes to a bridge may not.
-    fn bounded(mut self) -> Self {
+    /// Without the agent's secret, and bounded: `agentctx.py` has bounds of its own, what else writes to
+    /// a bridge may not.
+    fn fit_to_tell(mut self, secret: &str) -> Self {
+        self.text = without_secret(&self.text, secret);
+        self.traceback.iter_mut().for_each(|line| *line = without_secret(line, secret));
         cut(&mut self.kind, ERROR_BYTES[0]);
         cut(&mut self.text, ERROR_BYTES[1]);
         self.traceback.truncate(ERROR_LINES);
@@ -82,6 +85,8 @@ pub struct Done {
 pub enum HookError {
     /// The process ended in the middle, or before; in words, with its status or signal.
     Ended(String),
+    /// It was lost with the zygote: nothing that the agent did.
+    Lost(String),
     /// The hook's time was up; the process was ended.
     Timeout(String),
     /// No process could be had.
@@ -93,9 +98,10 @@ pub enum HookError {
 impl fmt::Display for HookError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            HookError::Ended(text) | HookError::Timeout(text) | HookError::NoProcess(text) => {
-                f.write_str(text)
-            }
+            HookError::Ended(text)
+            | HookError::Lost(text)
+            | HookError::Timeout(text)
+            | HookError::NoProcess(text) => f.write_str(text),
             HookError::Refused(error) => write!(f, "the source does not load: {error}"),
         }
     }
@@ -129,6 +135,9 @@ fn present<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Option<B
 
 /// How deep a memory stands in the message that carries it.
 const MEMORY_ENVELOPE: usize = 4;
+
+/// A process that has loaded its agent, and the memory that it began with.
+pub(super) type Loaded = (Arc<Process>, Option<Box<RawValue>>);
 
 /// The hook number of the load.
 const LOAD: u64 = 0;
@@ -173,9 +182,10 @@ impl Process {
         facts: &str,
         deadline: Instant,
         settings: &Settings,
+        secret: &str,
         host: Arc<dyn Host>,
         crew: &Crew,
-    ) -> Result<(Arc<Process>, Option<Box<RawValue>>), HookError> {
+    ) -> Result<Loaded, HookError> {
         let no_process = |error: io::Error| HookError::NoProcess(format!("the agent's process: {error}"));
         let Parked { pid, pidfd, bridge, output, exit } = parked;
         let reader = bridge.try_clone().map_err(no_process)?;
@@ -195,7 +205,8 @@ impl Process {
         });
         let side = Side {
             process: Arc::clone(&process),
-            output: Output::new(Arc::clone(&host)),
+            output: Output::new(Arc::clone(&host), secret),
+            secret: secret.to_owned(),
             host,
             crew: crew.clone(),
             calls_at_once: settings.calls_at_once,
@@ -350,6 +361,7 @@ fn write_until(writer: &mut UnixStream, mut data: &[u8], deadline: Instant) -> i
 /// What the bridge's thread holds.
 struct Side {
     process: Arc<Process>,
+    secret: String,
     host: Arc<dyn Host>,
     output: Output,
     crew: Crew,
@@ -470,14 +482,14 @@ impl Side {
                 self.process.finish(LOAD, Ok(Done { outcome, memory }));
             }
             (None, Some(error), None, None, None) => {
-                self.process.finish(LOAD, Ok(Done { outcome: Err(error.bounded()), memory }));
+                self.process.finish(LOAD, Ok(Done { outcome: Err(error.fit_to_tell(&self.secret)), memory }));
             }
             (None, None, Some(number), None, None) => {
                 let outcome = Ok(result.ok_or("a result frame without a result")?);
                 self.process.finish(number, Ok(Done { outcome, memory }));
             }
             (None, None, None, Some(number), None) => {
-                let outcome = Err(error.ok_or("a failure frame without an error")?.bounded());
+                let outcome = Err(error.ok_or("a failure frame without an error")?.fit_to_tell(&self.secret));
                 self.process.finish(number, Ok(Done { outcome, memory }));
             }
             (None, None, None, None, Some(number)) => {
@@ -553,6 +565,9 @@ impl Side {
             Some(Killed::Late(text)) => (HookError::Timeout(text.clone()), text),
             Some(Killed::Other(why)) => {
                 (HookError::Ended(format!("the agent's process was ended: {why}")), format!("ended: {why}"))
+            }
+            None if ending == Ending::Unknown => {
+                (HookError::Lost("the agent's process was lost".into()), how)
             }
             None => (HookError::Ended(format!("the agent's process {how}")), how),
         };

@@ -24,6 +24,9 @@ const START_LIMIT: Duration = Duration::from_secs(30);
 /// How long a forked worker may take to say hello.
 const HELLO_LIMIT: Duration = Duration::from_secs(15);
 
+/// How long the zygote may take to end what is below it.
+const END_LIMIT: Duration = Duration::from_secs(6);
+
 /// How a process ended, from the zygote's report.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Ending {
@@ -130,6 +133,17 @@ impl Zygote {
             State::Ready(version) => Some(version.clone()),
             _ => None,
         }
+    }
+
+    /// Ends the zygote and everything below it, and waits until it is gone.
+    pub fn end(&self) {
+        let Some(running) = lock(&self.running).take() else { return };
+        let _ = rustix::net::shutdown(&running.control, rustix::net::Shutdown::Both);
+        let state = lock(&running.state);
+        // Its thread tells when it has gone; a bound, so that a stuck one cannot hold the node's end.
+        let _ = running
+            .changed
+            .wait_timeout_while(state, END_LIMIT * 2, |state| !matches!(state, State::Dead(_)));
     }
 
     /// Forks a worker and waits for its hello.
@@ -249,8 +263,7 @@ impl Running {
                 _ => break,
             }
         }
-        let _ = child.kill();
-        let status = child.wait();
+        let status = end_of(&mut child);
         let words = words.ok().and_then(|words| words.join().ok()).unwrap_or_default();
         let ended = status.map(|status| status.to_string()).unwrap_or_default();
         self.die(format!("{ended} {}", words.trim().replace('\n', " | ")).trim().to_owned());
@@ -278,6 +291,19 @@ impl Running {
             slot.tell(Ending::Unknown);
         }
     }
+}
+
+/// Waits for the zygote, which ends what is left below it; one that takes too long is killed.
+fn end_of(child: &mut Child) -> io::Result<std::process::ExitStatus> {
+    let deadline = Instant::now() + END_LIMIT;
+    while Instant::now() < deadline {
+        if let Some(status) = child.try_wait()? {
+            return Ok(status);
+        }
+        std::thread::sleep(Duration::from_millis(2));
+    }
+    child.kill()?;
+    child.wait()
 }
 
 /// A wait status as waitpid gives it.

@@ -237,6 +237,7 @@ impl Node {
             record.life.retire();
             record.life.end_process("the node is shutting down");
         }
+        self.pool.end();
     }
 
     /// Sends a message to an agent and waits for what its `on_message` returns.
@@ -330,7 +331,7 @@ impl Node {
         match error {
             HookError::Timeout(_) => Failure::new(Code::Timeout, text),
             HookError::NoProcess(_) => Failure::new(Code::Internal, text),
-            HookError::Ended(_) => Failure::new(Code::AgentError, text),
+            HookError::Ended(_) | HookError::Lost(_) => Failure::new(Code::AgentError, text),
             HookError::Refused(error) => {
                 let failure = Failure::new(Code::AgentError, text);
                 match serde_json::value::to_raw_value(&error) {

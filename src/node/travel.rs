@@ -19,6 +19,8 @@ use std::time::{Duration, Instant};
 const ENVELOPE: usize = 4096;
 /// How long one question about an open transfer may take.
 const QUESTION: Duration = Duration::from_secs(10);
+/// How long a destination may take to call a transfer off.
+const CALLING_OFF: Duration = Duration::from_secs(2);
 /// How long the timers' thread pursues one transfer before it lets go of it again.
 const PURSUIT: Duration = Duration::from_secs(30);
 
@@ -150,7 +152,8 @@ impl Node {
             None => {
                 transfer.leave();
                 let text = format!(
-                    "{} has not said yet whether {} arrived; it stays marked as departing and the transfer is pursued",
+                    "{} has not said yet whether {} arrived; it stays marked as departing, takes no messages, and the transfer \
+                     is pursued",
                     transfer.destination.name, record.id
                 );
                 Err(CallError::new("timeout", text))
@@ -316,7 +319,7 @@ impl Node {
 
     /// The caller's own deadline has passed: only a durable `refused` brings the agent back.
     fn call_off(self: &Arc<Self>, transfer: &Arc<Transfer>) -> Result<Box<RawValue>, CallError> {
-        match self.ask(transfer, "transfer_cancel", Instant::now() + QUESTION) {
+        match self.ask(transfer, "transfer_cancel", Instant::now() + CALLING_OFF) {
             Step::Arrived(answer) => Ok(self.arrived(transfer, answer)),
             Step::Refused(_) => {
                 let text = format!(
@@ -328,8 +331,9 @@ impl Node {
             _ => {
                 transfer.leave();
                 let text = format!(
-                    "{} can't be asked to cancel; the transfer is pursued",
-                    transfer.destination.name
+                    "{} has not said whether {} arrived and can't be asked to cancel; the agent stays marked \
+                     as departing, takes no messages, and the transfer is pursued",
+                    transfer.destination.name, transfer.record.id
                 );
                 Err(CallError::new("timeout", text))
             }

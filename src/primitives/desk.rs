@@ -3,12 +3,14 @@
 
 use super::{capabilities, files, http, run, search, DataRoot};
 use crate::agent::host::{CallError, Host, HostCall};
+use crate::agent::output::without_secret;
 use crate::base64;
 use crate::log::{escape, Level};
 use crate::node::messages::Mode;
 use crate::node::travel::Journey;
 use crate::node::{federation, MakeHost, Node, Record};
 use crate::sync::lock;
+use crate::wire::Secret;
 use serde::{Deserialize, Serialize};
 use serde_json::value::{to_raw_value, RawValue};
 use serde_json::{json, Map, Value};
@@ -32,6 +34,7 @@ pub struct Desk {
     /// Weak: the process that holds this desk must not keep its own record.
     record: Weak<Record>,
     id: String,
+    secret: Secret,
 }
 
 /// What makes each agent's desk, for the node; `data_root` is what agents may read.
@@ -43,6 +46,7 @@ pub fn maker(data_root: DataRoot) -> MakeHost {
             data_root: Arc::clone(&data_root),
             record: Arc::downgrade(record),
             id: record.id.clone(),
+            secret: record.manifest().secret.clone(),
         })
     })
 }
@@ -174,6 +178,7 @@ impl Desk {
             fields.push_str(&format!(" {}={}", escape(name), escape(&value)));
         }
         text.push_str(&cut(&fields, LOG_BYTES));
+        let text = without_secret(&text, self.secret.expose());
         self.node.log.agent(&self.id, "agent_log", &text);
         answer(&())
     }
