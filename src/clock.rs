@@ -15,8 +15,39 @@ pub fn utc(seconds: i64) -> String {
     format!("{year:04}-{month:02}-{day:02}T{:02}:{:02}:{:02}Z", rest / 3600, rest / 60 % 60, rest % 60)
 }
 
+/// Whether a text is a date as [`utc`] writes it, as far as its digits tell.
+pub fn is_utc(text: &str) -> bool {
+    let number = |from: usize, to: usize| text.get(from..to).and_then(|digits| digits.parse::<u32>().ok());
+    let form = text.bytes().zip(b"dddd-dd-ddTdd:dd:ddZ").all(|(byte, form)| match form {
+        b'd' => byte.is_ascii_digit(),
+        other => byte == *other,
+    });
+    form && text.len() == 20
+        && number(5, 7).is_some_and(|month| (1..=12).contains(&month))
+        && number(8, 10).is_some_and(|day| (1..=31).contains(&day))
+        && number(11, 13).is_some_and(|hour| hour < 24)
+        && number(14, 16).is_some_and(|minute| minute < 60)
+        && number(17, 19).is_some_and(|second| second <= 60)
+}
+
 #[cfg(test)]
 mod tests {
+    #[test]
+    fn a_date_of_another_form_is_none() {
+        assert!(super::is_utc("2026-05-09T00:00:00Z"));
+        for text in [
+            "",
+            "2026-05-09",
+            "2026-05-09T00:00:00",
+            "2026-13-09T00:00:00Z",
+            "2026-05-09T24:00:00Z",
+            "2026-05-09T00:00:00ZZ",
+            "2026-05-09t00:00:00Z",
+        ] {
+            assert!(!super::is_utc(text), "{text}");
+        }
+    }
+
     #[test]
     fn dates_around_leap_days() {
         for (seconds, text) in [

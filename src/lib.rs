@@ -3,6 +3,7 @@
 pub mod agent;
 pub mod base64;
 pub mod boot;
+pub mod capsule;
 pub mod cli;
 pub mod clock;
 pub mod log;

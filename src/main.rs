@@ -5,7 +5,11 @@ use std::process::ExitCode;
 
 fn main() -> ExitCode {
     let mut arguments = std::env::args_os();
-    let first = arguments.nth(1);
+    let name = arguments.next().unwrap_or_default();
+    if cli::capsule::is_named(&name) {
+        std::process::exit(cli::capsule::main(arguments));
+    }
+    let first = arguments.next();
     // First of all: under these names the process is a part of a node, not a command.
     if first.as_deref().is_some_and(|first| first == supervise::ARGUMENT) {
         supervise::main();

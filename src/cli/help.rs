@@ -12,6 +12,12 @@ pub fn overview(commands: &[Command]) -> String {
         text.push_str(&format!("  {:width$}  {}\n", command.name, command.summary));
     }
     text.push_str(
+        "\nCapsules, exact payloads as signed text:\n  \
+         capsule     pack, inspect, verify, unpack, scan, keys … (capsule --help)\n  \
+         pack-agent  Packs an agent, with memory and files, into a capsule.\n  \
+         trust       Issues and imports signed snapshots of a trust registry.\n",
+    );
+    text.push_str(
         "\nagentcontainer COMMAND --help explains one; --version tells the version.\n\
          \n\
          Secrets: a command finds that of a node which the same user runs on this machine. For others:\n\

@@ -8,6 +8,7 @@
 mod agents;
 mod args;
 mod ask;
+pub mod capsule;
 mod fault;
 mod follow;
 mod help;
@@ -253,6 +254,9 @@ pub fn main(arguments: impl Iterator<Item = OsString>) -> ExitCode {
         true => String::new(),
         false => arguments.remove(0).to_string_lossy().into_owned(),
     };
+    if let Some(status) = capsule_command(&name, &arguments) {
+        return ExitCode::from(u8::try_from(status).unwrap_or(2));
+    }
     let (about, done) = match COMMANDS.iter().find(|command| command.name == name) {
         Some(command) => (command.name, carry_out(command, arguments)),
         None => ("", other(&name, &arguments)),
@@ -264,6 +268,18 @@ pub fn main(arguments: impl Iterator<Item = OsString>) -> ExitCode {
             ExitCode::from(fault.status())
         }
     }
+}
+
+/// The commands about capsules have a parser and a help of their own: scripts that were written for
+/// another program run with them.
+fn capsule_command(name: &str, arguments: &[OsString]) -> Option<i32> {
+    let rest = arguments.iter().cloned();
+    Some(match name {
+        "capsule" => capsule::main(rest),
+        "trust" => capsule::main(std::iter::once(name.into()).chain(rest)),
+        "pack-agent" => capsule::pack_agent::main(rest),
+        _ => return None,
+    })
 }
 
 fn carry_out(command: &'static Command, arguments: Vec<OsString>) -> Result<(), Fault> {

@@ -1,0 +1,227 @@
+//! Keys: what they are in memory, and how they lie in files.
+//!
+//! A key file holds the base64 of the 32 raw bytes and a newline; blanks around it do no harm. A private
+//! one is created with mode 0600. Neither is overwritten unless asked to.
+
+use std::fmt;
+use std::fs::{File, OpenOptions};
+use std::io::{self, Read, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::Path;
+
+use ed25519_dalek::{SigningKey, VerifyingKey};
+use sha2::{Digest, Sha256};
+
+use super::CapsuleError;
+use crate::base64::{self, is_space};
+use crate::wire::hex;
+
+/// The longest key file that is read; a key has 45 bytes.
+const MAX_KEY_FILE: u64 = 4096;
+
+/// An Ed25519 public key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PublicKey {
+    bytes: [u8; 32],
+}
+
+/// An Ed25519 private key; never shown by `Debug`.
+#[derive(Clone)]
+pub struct PrivateKey {
+    pub(super) key: SigningKey,
+}
+
+/// The bytes of a shared key; never shown by `Debug`.
+#[derive(Clone)]
+pub struct HmacKey {
+    pub(super) bytes: Vec<u8>,
+}
+
+impl PublicKey {
+    /// The key that is this text.
+    ///
+    /// # Errors
+    /// It is not the base64 of 32 bytes.
+    pub fn parse(text: &str) -> Result<PublicKey, CapsuleError> {
+        let bytes = key_bytes(text).ok_or_else(|| CapsuleError::Key("invalid Ed25519 public key".into()))?;
+        Ok(PublicKey { bytes })
+    }
+
+    /// The key in this file.
+    ///
+    /// # Errors
+    /// The file cannot be read or holds no key.
+    pub fn read(path: &Path) -> Result<PublicKey, CapsuleError> {
+        PublicKey::parse(&read_key(path, "public")?)
+    }
+
+    /// As it stands in files and headers.
+    pub fn text(&self) -> String {
+        base64::encode(&self.bytes)
+    }
+
+    /// The SHA-256 of the raw key, in lower-case hexadecimal digits.
+    pub fn fingerprint(&self) -> String {
+        hex::encode(&Sha256::digest(self.bytes))
+    }
+
+    /// The key to check signatures with. One of the few weak ones, with which a signature can be valid
+    /// for any message, is none.
+    pub(super) fn verifying(&self) -> Option<VerifyingKey> {
+        VerifyingKey::from_bytes(&self.bytes).ok().filter(|key| !key.is_weak())
+    }
+
+    /// The key, if signatures can be checked with it.
+    ///
+    /// # Errors
+    /// It is no point of the curve, or a weak one.
+    pub fn usable(self) -> Result<PublicKey, CapsuleError> {
+        match self.verifying() {
+            Some(_) => Ok(self),
+            None => Err(CapsuleError::Key("invalid Ed25519 public key".into())),
+        }
+    }
+}
+
+impl PrivateKey {
+    /// A new one.
+    ///
+    /// # Errors
+    /// The system has no random bytes.
+    pub fn generate() -> Result<PrivateKey, CapsuleError> {
+        let mut bytes = [0; 32];
+        let filled = rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty())
+            .map_err(|error| CapsuleError::Io(format!("drawing random bytes: {error}")))?;
+        if filled != bytes.len() {
+            return Err(CapsuleError::Io("drawing random bytes: too few".into()));
+        }
+        Ok(PrivateKey { key: SigningKey::from_bytes(&bytes) })
+    }
+
+    /// The key in this file.
+    ///
+    /// # Errors
+    /// The file cannot be read or holds no key.
+    pub fn read(path: &Path) -> Result<PrivateKey, CapsuleError> {
+        let bytes = key_bytes(&read_key(path, "private")?);
+        let bytes = bytes.ok_or_else(|| CapsuleError::Key("invalid Ed25519 private key".into()))?;
+        Ok(PrivateKey { key: SigningKey::from_bytes(&bytes) })
+    }
+
+    /// The key that checks what this one signs.
+    pub fn public(&self) -> PublicKey {
+        PublicKey { bytes: self.key.verifying_key().to_bytes() }
+    }
+}
+
+impl fmt::Debug for PrivateKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("PrivateKey(…)")
+    }
+}
+
+impl HmacKey {
+    /// The key that is these bytes.
+    ///
+    /// # Errors
+    /// There are none: a signature with an empty key is anyone's.
+    pub fn new(bytes: &[u8]) -> Result<HmacKey, CapsuleError> {
+        if bytes.is_empty() {
+            return Err(CapsuleError::Key("the HMAC key is empty".into()));
+        }
+        Ok(HmacKey { bytes: bytes.to_vec() })
+    }
+}
+
+impl fmt::Debug for HmacKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("HmacKey(…)")
+    }
+}
+
+/// Writes a new pair.
+///
+/// # Errors
+/// A file is there already and `force` is not set, both paths are the same, or writing failed.
+pub fn generate(private: &Path, public: &Path, force: bool) -> Result<PublicKey, CapsuleError> {
+    if private == public {
+        return Err(CapsuleError::Key("the two keys need two files".into()));
+    }
+    for path in [private, public] {
+        if !force && path.symlink_metadata().is_ok() {
+            return Err(exists(path));
+        }
+    }
+    let key = PrivateKey::generate()?;
+    let text = base64::encode(key.key.as_bytes());
+    write_key(private, &text, 0o600, force)?;
+    write_key(public, &key.public().text(), 0o644, force)?;
+    Ok(key.public())
+}
+
+fn write_key(path: &Path, text: &str, mode: u32, force: bool) -> Result<(), CapsuleError> {
+    // Replaced and not overwritten, so that an old file's mode and other names do not stay.
+    if force {
+        let _ = std::fs::remove_file(path); // If it stays, creating it says why.
+    }
+    let mut options = OpenOptions::new();
+    let file = options.write(true).create_new(true).mode(mode).open(path);
+    file.and_then(|mut file| file.write_all(format!("{text}\n").as_bytes())).map_err(|error| {
+        if error.kind() == io::ErrorKind::AlreadyExists {
+            exists(path)
+        } else {
+            CapsuleError::Io(format!("writing the key file {}: {error}", path.display()))
+        }
+    })
+}
+
+fn exists(path: &Path) -> CapsuleError {
+    CapsuleError::Key(format!("key file already exists: {}", path.display()))
+}
+
+fn read_key(path: &Path, kind: &str) -> Result<String, CapsuleError> {
+    let mut text = String::new();
+    let read = File::open(path).and_then(|file| file.take(MAX_KEY_FILE).read_to_string(&mut text));
+    match read {
+        Ok(_) => Ok(text),
+        Err(error) if error.kind() == io::ErrorKind::InvalidData => {
+            Err(CapsuleError::Key(format!("invalid Ed25519 {kind} key")))
+        }
+        Err(_) => Err(CapsuleError::Key(format!("failed to read Ed25519 {kind} key: {}", path.display()))),
+    }
+}
+
+fn key_bytes(text: &str) -> Option<[u8; 32]> {
+    base64::decode(text.trim_matches(is_space)).ok()?.try_into().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_key_is_the_base64_of_32_bytes_and_nothing_else() {
+        let text = "jK0yAtNOa9xBujtMQgt+giqxwaSToGF4/r2zI/c0NAk=";
+        let key = PublicKey::parse(&format!(" {text}\r\n")).unwrap();
+        assert_eq!(key.text(), text);
+        assert_eq!(key.fingerprint(), "c3456750de1904cf63fac17135fe9dd68482f3edc7ddf73cd1f5dc09a6814979");
+        for wrong in ["", "AAAA", "jK0yAtNOa9xBujtMQgt+giqxwaSToGF4/r2zI/c0NAk", "!!"] {
+            assert!(PublicKey::parse(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn the_key_that_signs_anything_is_no_key() {
+        let zero = PublicKey::parse("AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA=").unwrap();
+        assert!(zero.verifying().is_none());
+        assert!(zero.usable().is_err());
+        assert!(PrivateKey::generate().unwrap().public().usable().is_ok());
+    }
+
+    #[test]
+    fn debug_hides_secrets() {
+        assert_eq!(format!("{:?}", HmacKey::new(b"hunter2").unwrap()), "HmacKey(…)");
+        assert_eq!(format!("{:?}", PrivateKey::generate().unwrap()), "PrivateKey(…)");
+        assert!(HmacKey::new(b"").is_err());
+    }
+}

@@ -1,0 +1,141 @@
+//! Registry files: read, and edited so that a reader finds the old one or the new one, whole.
+//!
+//! Who edits one holds a lock on its directory meanwhile, so that two commands at once lose nothing.
+
+use std::fs::{self, File};
+use std::io::{self, Read, Write};
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{flock, FlockOperation};
+
+use super::trust::Entry;
+use super::{CapsuleError, PublicKey, Registry};
+
+/// The longest registry, policy or snapshot that is read, in bytes.
+pub const MAX_FILE_BYTES: u64 = 16 << 20;
+
+/// Reads a file of JSON, of which no more than [`MAX_FILE_BYTES`] are taken.
+///
+/// # Errors
+/// It cannot be read, is too long, or not UTF-8.
+pub fn read_text(path: &Path) -> Result<String, CapsuleError> {
+    let failed = |error: io::Error| CapsuleError::Io(format!("reading {}: {error}", path.display()));
+    let mut text = String::new();
+    File::open(path)
+        .and_then(|file| file.take(MAX_FILE_BYTES + 1).read_to_string(&mut text))
+        .map_err(failed)?;
+    if text.len() as u64 > MAX_FILE_BYTES {
+        return Err(failed(io::Error::other(format!("more than {MAX_FILE_BYTES} bytes"))));
+    }
+    Ok(text)
+}
+
+/// Reads a registry.
+///
+/// # Errors
+/// It cannot be read, or is none.
+pub fn read(path: &Path) -> Result<Registry, CapsuleError> {
+    Registry::parse(&read_text(path)?, directory_of(path))
+}
+
+/// Changes a registry, or begins one if there is no such file. If `change` fails, nothing changes.
+///
+/// # Errors
+/// Reading, writing, or `change` failed.
+pub fn edit<T>(
+    path: &Path,
+    change: impl FnOnce(&mut Registry) -> Result<T, CapsuleError>,
+) -> Result<T, CapsuleError> {
+    let directory = directory_of(path);
+    let locked = File::open(directory)
+        .and_then(|file| Ok(flock(&file, FlockOperation::LockExclusive).map(|()| file)?));
+    let _lock =
+        locked.map_err(|error| CapsuleError::Io(format!("locking {}: {error}", directory.display())))?;
+    let mut registry = match path.symlink_metadata() {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Registry::default(),
+        _ => read(path)?,
+    };
+    let changed = change(&mut registry)?;
+    replace(path, &format!("{}\n", registry.json()))?;
+    Ok(changed)
+}
+
+/// Writes a file so that it is there as a whole or as it was.
+///
+/// # Errors
+/// What failed.
+pub fn replace(path: &Path, text: &str) -> Result<(), CapsuleError> {
+    let failed = |error: io::Error| CapsuleError::Io(format!("writing {}: {error}", path.display()));
+    // Through a link to what it names, so that the link stays.
+    let target = path.canonicalize().unwrap_or_else(|_| path.to_owned());
+    let name = target.file_name().ok_or_else(|| failed(io::ErrorKind::InvalidInput.into()))?;
+    let mut hidden = std::ffi::OsString::from(".");
+    hidden.push(name);
+    hidden.push(format!(".{}", std::process::id()));
+    let new: PathBuf = target.with_file_name(hidden);
+    let written = File::create(&new).and_then(|mut file| {
+        if let Ok(old) = fs::metadata(&target) {
+            file.set_permissions(old.permissions())?;
+        }
+        file.write_all(text.as_bytes())?;
+        file.sync_all()?;
+        fs::rename(&new, &target)?;
+        File::open(directory_of(&target))?.sync_all()
+    });
+    if written.is_err() {
+        let _ = fs::remove_file(&new); // The error that counts is told below.
+    }
+    written.map_err(failed)
+}
+
+fn directory_of(path: &Path) -> &Path {
+    path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."))
+}
+
+impl Registry {
+    /// Adds a key.
+    ///
+    /// # Errors
+    /// The key is weak, or there already, or another one has its id.
+    pub fn add(&mut self, entry: Entry) -> Result<(), CapsuleError> {
+        let refuse = |what: String| Err(CapsuleError::File(what));
+        if entry.key_id.is_empty() {
+            return refuse("the key id is empty".into());
+        }
+        entry.key.map(PublicKey::usable).transpose()?;
+        if let Some(there) = self.entries.iter().find(|there| there.fingerprint == entry.fingerprint) {
+            let status = if there.revoked { "revoked" } else { "trusted" };
+            return refuse(format!("the key is in the registry already, as {}, {status}", there.key_id));
+        }
+        if self.entries.iter().any(|there| there.key_id == entry.key_id && !there.revoked) {
+            return refuse(format!("the registry has another key with the id {}", entry.key_id));
+        }
+        self.entries.push(entry);
+        Ok(())
+    }
+
+    /// Revokes the keys that are called so and have that fingerprint; how many there are.
+    ///
+    /// # Errors
+    /// There is none.
+    pub fn revoke(
+        &mut self,
+        key_id: Option<&str>,
+        fingerprint: Option<&str>,
+        note: Option<&str>,
+    ) -> Result<usize, CapsuleError> {
+        let mut count = 0;
+        for entry in &mut self.entries {
+            let called = key_id.is_none_or(|key_id| key_id == entry.key_id);
+            if called && fingerprint.is_none_or(|digits| digits.eq_ignore_ascii_case(&entry.fingerprint)) {
+                entry.revoked = true;
+                entry.note = note.map(String::from).or(entry.note.take());
+                count += 1;
+            }
+        }
+        if count == 0 {
+            return Err(CapsuleError::File("the registry has no such key".into()));
+        }
+        Ok(count)
+    }
+}

@@ -1,0 +1,225 @@
+//! One table of options a command: it is what is parsed, what is explained, and what is asked.
+
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+
+use lexopt::Arg;
+
+/// A command's words.
+#[derive(Debug)]
+pub(super) struct Command {
+    /// `verify`, `keys generate`.
+    pub(super) name: &'static str,
+    /// One line about it.
+    pub(super) about: &'static str,
+    /// Its argument, if it has one.
+    pub(super) operand: Option<&'static str>,
+    /// Its options.
+    pub(super) flags: &'static [Flag],
+}
+
+/// An option.
+#[derive(Debug)]
+pub(super) struct Flag {
+    pub(super) name: &'static str,
+    /// What its value is called; empty for a switch.
+    pub(super) value: &'static str,
+    pub(super) required: bool,
+    pub(super) help: &'static str,
+}
+
+/// An option with a value.
+pub(super) const fn option(name: &'static str, value: &'static str, help: &'static str) -> Flag {
+    Flag { name, value, required: false, help }
+}
+
+/// An option that has to be given.
+pub(super) const fn required(name: &'static str, value: &'static str, help: &'static str) -> Flag {
+    Flag { name, value, required: true, help }
+}
+
+/// An option without a value.
+pub(super) const fn switch(name: &'static str, help: &'static str) -> Flag {
+    Flag { name, value: "", required: false, help }
+}
+
+/// What was given.
+#[derive(Debug, Default)]
+pub(super) struct Given {
+    operand: OsString,
+    values: Vec<(&'static str, OsString)>,
+}
+
+impl Given {
+    /// The command's argument.
+    pub(super) fn operand(&self) -> &Path {
+        Path::new(&self.operand)
+    }
+
+    /// The command's argument, as reports name it.
+    pub(super) fn subject(&self) -> String {
+        self.operand.to_string_lossy().into_owned()
+    }
+
+    /// Whether an option was given.
+    pub(super) fn has(&self, name: &str) -> bool {
+        self.values.iter().any(|(given, _)| *given == name)
+    }
+
+    /// The value of an option as a path; the last one counts.
+    pub(super) fn path(&self, name: &str) -> Option<PathBuf> {
+        self.raw(name).map(PathBuf::from)
+    }
+
+    /// The value of an option that has to be given, as a path.
+    pub(super) fn needed(&self, name: &str) -> PathBuf {
+        self.path(name).unwrap_or_default()
+    }
+
+    /// The value of an option.
+    pub(super) fn raw(&self, name: &str) -> Option<&OsString> {
+        self.values.iter().rev().find(|(given, _)| *given == name).map(|(_, value)| value)
+    }
+
+    /// The value of an option as text.
+    pub(super) fn text(&self, name: &str) -> Result<Option<String>, String> {
+        self.raw(name).map(|value| utf8(name, value)).transpose()
+    }
+
+    /// The values of an option that may be given again and again.
+    pub(super) fn texts(&self, name: &str) -> Result<Vec<String>, String> {
+        let values = self.values.iter().filter(|(given, _)| *given == name);
+        values.map(|(_, value)| utf8(name, value)).collect()
+    }
+
+    /// The value of an option, one of a few.
+    pub(super) fn choice(&self, name: &str, choices: &[&str]) -> Result<Option<String>, String> {
+        match self.text(name)? {
+            Some(value) if !choices.contains(&&*value) => {
+                Err(format!("--{name} is one of {}, and not {value:?}", choices.join(", ")))
+            }
+            value => Ok(value),
+        }
+    }
+}
+
+fn utf8(name: &str, value: &OsString) -> Result<String, String> {
+    value.to_str().map(String::from).ok_or_else(|| format!("the value of --{name} is not UTF-8"))
+}
+
+/// Reads the arguments; nothing if help is wanted. Options may be shortened as long as they are clear.
+pub(super) fn parse(
+    command: &'static Command,
+    args: impl Iterator<Item = OsString>,
+) -> Result<Option<Given>, String> {
+    let wrong = |what: String| format!("{}: {what}", command.name);
+    let mut parser = lexopt::Parser::from_args(args);
+    let mut given = Given::default();
+    let mut operand = None;
+    while let Some(arg) = parser.next().map_err(|error| wrong(error.to_string()))? {
+        match arg {
+            Arg::Short('h') | Arg::Long("help") => return Ok(None),
+            Arg::Long(name) => {
+                let flag = flag(command, name).map_err(wrong)?;
+                let value = if flag.value.is_empty() {
+                    OsString::new()
+                } else {
+                    parser.value().map_err(|error| wrong(error.to_string()))?
+                };
+                given.values.push((flag.name, value));
+            }
+            Arg::Value(value) if operand.is_none() && command.operand.is_some() => operand = Some(value),
+            other => return Err(wrong(other.unexpected().to_string())),
+        }
+    }
+    if let Some(name) = command.operand {
+        given.operand = operand.ok_or_else(|| wrong(format!("{name} is missing")))?;
+    }
+    let missing = command.flags.iter().find(|flag| flag.required && !given.has(flag.name));
+    match missing {
+        Some(flag) => Err(wrong(format!("--{} {} is missing", flag.name, flag.value))),
+        None => Ok(Some(given)),
+    }
+}
+
+fn flag(command: &'static Command, name: &str) -> Result<&'static Flag, String> {
+    if let Some(flag) = command.flags.iter().find(|flag| flag.name == name) {
+        return Ok(flag);
+    }
+    let similar: Vec<&Flag> = command.flags.iter().filter(|flag| flag.name.starts_with(name)).collect();
+    match similar[..] {
+        [flag] => Ok(flag),
+        [] => Err(format!("there is no option --{name}")),
+        _ => {
+            let names: Vec<_> = similar.iter().map(|flag| format!("--{}", flag.name)).collect();
+            Err(format!("--{name} may be {}", names.join(" or ")))
+        }
+    }
+}
+
+/// The command explained.
+pub(super) fn help(command: &Command) -> String {
+    let mut usage = format!("usage: {}", command.name);
+    for flag in command.flags.iter().filter(|flag| flag.required) {
+        usage.push_str(&format!(" --{} {}", flag.name, flag.value));
+    }
+    usage.push_str(" [options]");
+    if let Some(operand) = command.operand {
+        usage.push_str(&format!(" {operand}"));
+    }
+    let mut text = format!("{usage}\n\n{}\n", command.about);
+    if !command.flags.is_empty() {
+        text.push_str("\noptions:\n");
+    }
+    for flag in command.flags {
+        let left = format!("--{} {}", flag.name, flag.value);
+        text.push_str(&format!("  {left:<42} {}\n", flag.help));
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    static COMMAND: Command = Command {
+        name: "try",
+        about: "",
+        operand: Some("FILE"),
+        flags: &[
+            required("out", "FILE", ""),
+            option("key-env", "VAR", ""),
+            option("key-id", "ID", ""),
+            switch("json", ""),
+        ],
+    };
+
+    fn given(words: &[&str]) -> Result<Option<Given>, String> {
+        parse(&COMMAND, words.iter().map(OsString::from))
+    }
+
+    #[test]
+    fn options_stand_anywhere_and_the_last_of_a_kind_counts() {
+        let given = given(&["--out=a", "--js", "f", "--out", "b", "--key-id", "x", "--key-id", "-"])
+            .unwrap()
+            .unwrap();
+        assert_eq!((given.operand(), given.needed("out")), (Path::new("f"), "b".into()));
+        assert!(given.has("json") && !given.has("key-env"));
+        assert_eq!(given.texts("key-id").unwrap(), ["x", "-"]);
+    }
+
+    #[test]
+    fn what_is_wrong_is_said_in_a_line() {
+        for (words, what) in [
+            (&["--out", "x"][..], "try: FILE is missing"),
+            (&["f"], "try: --out FILE is missing"),
+            (&["f", "--out"], "try: missing argument for option '--out'"),
+            (&["f", "--key", "x"], "try: --key may be --key-env or --key-id"),
+            (&["f", "--bogus"], "try: there is no option --bogus"),
+            (&["f", "g"], "try: unexpected argument \"g\""),
+        ] {
+            assert_eq!(given(words).unwrap_err(), what);
+        }
+        assert!(given(&["-h"]).unwrap().is_none());
+    }
+}
