@@ -86,7 +86,7 @@ pub enum Signing {
     /// With a key pair.
     Ed25519 {
         /// The key.
-        key: PrivateKey,
+        key: Box<PrivateKey>,
         /// Whether the public key travels in the capsule.
         inline: bool,
     },

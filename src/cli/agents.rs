@@ -5,6 +5,8 @@ use super::ask::{ask, patience, QUICK};
 use super::fault::{Answered, Fault};
 use super::{out, pretty, secrets};
 use crate::agent::Manifest;
+use crate::capsule::Policy;
+use crate::node::package;
 use crate::wire::{self, json::quote, Value};
 use std::path::Path;
 use std::time::Duration;
@@ -12,15 +14,22 @@ use std::time::Duration;
 /// The longest cell that `list` shows of a result, characters.
 const CELL: usize = 48;
 
-/// An agent's source, and what it says about itself.
+/// An agent in a file, as a member of a payload (`"source_code":…` or `"capsule":…`), and what it says
+/// about itself. The node checks a capsule under a policy and registry of its own; here it is only
+/// opened.
 ///
 /// # Errors
-/// The file can't be read, or has no manifest.
-pub fn source(file: &Path) -> Result<(String, Manifest), Fault> {
+/// The file can't be read, has no manifest, or holds a capsule that breaks a rule.
+pub fn agent_in(file: &Path) -> Result<(String, Manifest), Fault> {
+    let doing = |why: String| Fault::Local(format!("{}: {why}", file.display()));
     let text = std::fs::read_to_string(file)
         .map_err(|error| Fault::Local(format!("reading {}: {error}", file.display())))?;
-    let manifest = Manifest::read(&text).map_err(|why| Fault::Local(format!("{}: {why}", file.display())))?;
-    Ok((text, manifest))
+    if !package::is_capsule(&text) {
+        let manifest = Manifest::read(&text).map_err(doing)?;
+        return Ok((format!("\"source_code\":{}", quote(&text)), manifest));
+    }
+    let manifest = package::open(&text, &Policy::default(), None).map_err(doing)?.manifest;
+    Ok((format!("\"capsule\":{}", quote(&text)), manifest))
 }
 
 /// How long a quick question waits.
@@ -29,9 +38,9 @@ pub fn wait(given: &Given) -> Result<Duration, Fault> {
     Ok(seconds.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok()).unwrap_or(QUICK))
 }
 
-/// The payload of `deploy_agent`. `activate` is JSON.
-pub fn deploy_payload(source: &str, activate: Option<&str>, timeout: Option<f64>) -> String {
-    let mut payload = format!("{{\"source_code\":{}", quote(source));
+/// The payload of `deploy_agent`. `agent` is a member, `activate` is JSON.
+pub fn deploy_payload(agent: &str, activate: Option<&str>, timeout: Option<f64>) -> String {
+    let mut payload = format!("{{{agent}");
     if let Some(activate) = activate {
         payload.push_str(&format!(",\"activate_payload\":{activate}"));
     }
@@ -72,8 +81,8 @@ pub fn deploy(given: &Given) -> Result<(), Fault> {
     let activate =
         if given.flag("no-activate") { None } else { Some(activate.unwrap_or_else(|| "{}".into())) };
     let metadata = given.json_object("metadata")?;
-    let (source, _) = source(&file)?;
-    let mut payload = deploy_payload(&source, activate.as_deref(), timeout);
+    let (agent, _) = agent_in(&file)?;
+    let mut payload = deploy_payload(&agent, activate.as_deref(), timeout);
     payload.pop();
     if given.flag("fresh") {
         payload.push_str(",\"fresh\":true");

@@ -1,6 +1,6 @@
 //! `run`: an agent on a node of its own, for as long as it takes.
 
-use super::agents::{activation_fault, deploy_payload, invoke_payload, member, source};
+use super::agents::{activation_fault, agent_in, deploy_payload, invoke_payload, member};
 use super::args::Given;
 use super::ask::{ask, patience};
 use super::fault::Fault;
@@ -30,7 +30,7 @@ pub fn run(given: &Given) -> Result<(), Fault> {
             text.parse().map_err(|_| Fault::Usage(format!("--port is 0 to 65535, not {text:?}")))?
         }
     };
-    let (source, manifest) = source(&file)?;
+    let (agent, manifest) = agent_in(&file)?;
     let keys = Keys {
         container_name: "run".into(),
         listen_port: port,
@@ -55,7 +55,7 @@ pub fn run(given: &Given) -> Result<(), Fault> {
     let as_json = given.flag("json");
     let mut results = Results::default();
     let done = (|| {
-        let payload = deploy_payload(&source, Some(&activate), timeout);
+        let payload = deploy_payload(&agent, Some(&activate), timeout);
         let answer = ask(&address, &caller, "deploy_agent", &payload, patience(timeout))?;
         let result = answer.result().unwrap_or("null");
         if let Some(fault) = activation_fault("run", result) {

@@ -1,6 +1,6 @@
 //! `send`: an agent's journey, from a stage and back to it.
 
-use super::agents::{activation_fault, member, source};
+use super::agents::{activation_fault, agent_in, member};
 use super::args::Given;
 use super::ask::{ask, patience};
 use super::fault::{Answered, Fault, UNREACHED};
@@ -43,7 +43,7 @@ pub fn run(given: &Given) -> Result<(), Fault> {
     if let Some(host) = &stage_host {
         Address::new(host, 1).map_err(|why| Fault::Usage(format!("--stage-host: {why}")))?;
     }
-    let (source, manifest) = source(&file)?;
+    let (agent, manifest) = agent_in(&file)?;
     let itself = || Caller {
         sender: manifest.id.clone(),
         secret: manifest.secret.clone(),
@@ -55,7 +55,7 @@ pub fn run(given: &Given) -> Result<(), Fault> {
     let (name, host, port) = stage.with(|running| {
         (running.node.name().to_owned(), running.node.advertised_to(&target), running.server.address().port())
     })?;
-    let payload = payload(&source, &activate, seconds, &json!({"name": name, "host": host, "port": port}));
+    let payload = payload(&agent, &activate, seconds, &json!({"name": name, "host": host, "port": port}));
 
     let follow = Arc::new(Follow::new(itself(), target.clone(), std::io::stderr().is_terminal()));
     let deadline = Instant::now() + Duration::try_from_secs_f64(seconds).unwrap_or(Duration::MAX / 4);
@@ -103,12 +103,11 @@ fn open_stage(
 }
 
 /// The payload of `receive_agent`, as from the stage.
-fn payload(source: &str, activate: &str, seconds: f64, stage: &Value) -> String {
+fn payload(agent: &str, activate: &str, seconds: f64, stage: &Value) -> String {
     let hop = json!({"node": stage["name"], "host": stage["host"], "port": stage["port"], "time": wire::unix_now()});
     format!(
-        "{{\"source_code\":{},\"activate_payload\":{activate},\"mode\":\"move\",\"trace\":[{hop}],\
-         \"agent_metadata\":{{\"stage\":{stage}}},\"timeout\":{seconds}}}",
-        quote(source)
+        "{{{agent},\"activate_payload\":{activate},\"mode\":\"move\",\"trace\":[{hop}],\
+         \"agent_metadata\":{{\"stage\":{stage}}},\"timeout\":{seconds}}}"
     )
 }
 

@@ -2,11 +2,12 @@
 
 use super::ledger::{Opened, Standing};
 use super::messages::{deadline, Deploy, Mode, Receive, StateFile};
+use super::package::Package;
 use super::record::Arrived;
 use super::senders::{Proof, Signed};
 use super::state_files::Place;
 use super::{state_files, Admits, Node, Origin, Record};
-use crate::agent::{Manifest, Spec, Turn};
+use crate::agent::{Spec, Turn};
 use crate::log::{clipped, Level};
 use crate::sync::lock;
 use crate::wire::{Answer, Code, Failure};
@@ -24,8 +25,7 @@ const LONGEST_ERROR: usize = 8 * 1024;
 
 /// An agent on its way in.
 struct Incoming {
-    manifest: Manifest,
-    source: Arc<str>,
+    package: Package,
     origin: Origin,
     memory: Option<Arc<str>>,
     /// `None`: the files that are here already stay.
@@ -43,19 +43,20 @@ impl Node {
     /// `timeout`. What goes wrong in `on_activate` is told inside the result.
     pub fn deploy(self: &Arc<Self>, order: Deploy) -> Result<Box<RawValue>, Failure> {
         let deadline = deadline(order.timeout, self.hook_limit())?;
-        let manifest =
-            Manifest::read(&order.source_code).map_err(|why| Failure::new(Code::BadPayload, why))?;
-        self.check_id(&manifest.id)?;
-        let here = self.agent(&manifest.id).filter(|_| !order.fresh);
+        let mut package = self.open_package(order.source_code.as_deref(), order.capsule.as_deref())?;
+        self.check_id(&package.manifest.id)?;
+        let here = self.agent(&package.manifest.id).filter(|_| !order.fresh);
+        let packed = package.memory.take();
+        let files = std::mem::take(&mut package.files);
         let incoming = Incoming {
-            source: order.source_code.into(),
             origin: Origin::Admin,
-            memory: here.as_ref().and_then(|record| record.life.memory()),
-            files: None,
+            memory: here.as_ref().map_or(packed, |record| record.life.memory()),
+            // What an agent that lives here has stays; else what the capsule holds, if anything.
+            files: Some(files).filter(|files| here.is_none() && !files.is_empty()),
             metadata: merged(here.map(|record| lock(&record.metadata).clone()), order.agent_metadata),
             trace: Vec::new(),
             deadline,
-            manifest,
+            package,
         };
         let (record, turn) = self.settle(incoming, || Ok(()))?;
         self.log.event(Level::Info, "agent_deployed", &[("agent", &record.id)]);
@@ -79,9 +80,8 @@ impl Node {
             true => may().and(Err(Failure::new(Code::ShuttingDown, "the node is shutting down"))),
         };
         let Some(transfer) = transfer else {
-            let taken = may()
-                .and(order)
-                .and_then(|(order, manifest)| self.take_in(order, manifest, origin, || Ok(())));
+            let taken =
+                may().and(order).and_then(|(order, package)| self.take_in(order, package, origin, || Ok(())));
             return match taken {
                 Ok(result) => self.raw_answer(&result, None),
                 Err(failure) => self.not_taken(&id, &failure),
@@ -101,8 +101,8 @@ impl Node {
         }
         // Whatever happens here, a panic too: an entry that is still open is closed again.
         let _open = StillOpen { node: self, id: &id, transfer: &transfer };
-        let taken = may().and(order).and_then(|(order, manifest)| {
-            self.take_in(order, manifest, origin, || self.ledger.accept(&id, &transfer))
+        let taken = may().and(order).and_then(|(order, package)| {
+            self.take_in(order, package, origin, || self.ledger.accept(&id, &transfer))
         });
         match taken {
             Ok(result) => {
@@ -177,15 +177,15 @@ impl Node {
     fn take_in(
         self: &Arc<Self>,
         order: Receive,
-        manifest: Manifest,
+        mut package: Package,
         origin: Origin,
         commit: impl FnOnce() -> Result<(), Failure>,
     ) -> Result<Box<RawValue>, Failure> {
         let deadline = deadline(order.timeout, self.hook_limit())?;
         let rejected = |text: String| Failure::new(Code::Rejected, text);
-        self.check_id(&manifest.id)?;
+        self.check_id(&package.manifest.id)?;
         if let Admits::Only(expected) = &self.admits {
-            if *expected != manifest.id {
+            if *expected != package.manifest.id {
                 return Err(rejected(format!("this node waits for {expected:?} and takes no other agent")));
             }
         }
@@ -196,17 +196,19 @@ impl Node {
                 self.config.keys.max_trace
             )));
         }
-        let state = order.state.unwrap_or_default();
-        let trace = order.trace.into_iter().map(hop).collect();
+        // What travels beside a capsule is newer than what it holds.
+        let (memory, files) = match order.state {
+            Some(state) => (state.memory.map(|memory| memory.get().into()), state.files),
+            None => (package.memory.take(), std::mem::take(&mut package.files)),
+        };
         let incoming = Incoming {
-            source: order.source_code.into(),
             origin,
-            memory: state.memory.map(|memory| memory.get().into()),
-            files: Some(state.files),
+            memory,
+            files: Some(files),
             metadata: order.agent_metadata.unwrap_or_default(),
-            trace,
+            trace: order.trace.into_iter().map(hop).collect(),
             deadline,
-            manifest,
+            package,
         };
         let (record, turn) = self.settle(incoming, commit)?;
         let mode = order.mode.unwrap_or(Mode::Clone).as_str();
@@ -226,7 +228,7 @@ impl Node {
         incoming: Incoming,
         commit: impl FnOnce() -> Result<(), Failure>,
     ) -> Result<(Arc<Record>, Turn), Failure> {
-        let id = incoming.manifest.id.clone();
+        let id = incoming.package.manifest.id.clone();
         let most = self.config.keys.max_agents;
         let no_room = || {
             Failure::new(
@@ -246,16 +248,21 @@ impl Node {
         let (place, new_dir) = self.place_files(&incoming, generation, here.as_deref())?;
         let life = self.new_life(
             Spec {
-                source: incoming.source,
-                manifest: incoming.manifest,
+                source: incoming.package.source,
+                manifest: incoming.package.manifest,
                 container_name: self.name().to_owned(),
                 state_dir: Some(place.path.clone()),
                 trace: Value::from(incoming.trace.clone()).to_string(),
             },
             incoming.memory,
         );
-        let arrived =
-            Arrived { origin: incoming.origin, metadata: incoming.metadata, trace: incoming.trace, place };
+        let arrived = Arrived {
+            origin: incoming.origin,
+            metadata: incoming.metadata,
+            trace: incoming.trace,
+            place,
+            sealed: incoming.package.sealed,
+        };
         let record = Record::new(life, generation, sequence, arrived);
         let settled = self.load_and_commit(&record, incoming.deadline, commit, no_room);
         match settled {
@@ -310,7 +317,7 @@ impl Node {
         generation: u64,
         here: Option<&Record>,
     ) -> Result<(Arc<Place>, bool), Failure> {
-        let home = self.state_dir.join("agents").join(&incoming.manifest.id);
+        let home = self.state_dir.join("agents").join(&incoming.package.manifest.id);
         if let (None, Some(here)) = (&incoming.files, here) {
             // Deployed in place of another: the files that are here stay its files.
             return Ok((Arc::clone(here.place()), false));
@@ -429,7 +436,7 @@ pub struct Arrival {
     /// The transfer, if its outcome is promised to anyone.
     pub transfer: Option<String>,
     /// What is asked for.
-    pub order: Result<(Receive, Manifest), Failure>,
+    pub order: Result<(Receive, Package), Failure>,
 }
 
 /// Where a transfer stands that failed so, in the protocol's word.

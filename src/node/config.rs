@@ -1,6 +1,7 @@
 //! A node's configuration: the file, its keys, their defaults and bounds.
 
 use super::federation::TreeNode;
+use crate::capsule::{registry_file, Policy};
 use crate::wire::{Address, Secret};
 use serde::Deserialize;
 use serde_json::{Map, Value};
@@ -23,6 +24,8 @@ pub struct Config {
     pub admin_secrets: Vec<Secret>,
     /// Operators by name.
     pub operators: BTreeMap<String, Operator>,
+    /// What capsules of agents must satisfy.
+    pub capsule_policy: Policy,
 }
 
 /// Someone who may send some types of message.
@@ -102,6 +105,10 @@ pub struct Keys {
     pub agent_open_files: u64,
     /// A text for `ctx.prompt()`.
     pub prompt_file: Option<PathBuf>,
+    /// The policy that capsules of agents are checked under.
+    pub capsule_policy: Option<PathBuf>,
+    /// The registry of keys that is trusted in them; read anew for each.
+    pub trust_registry: Option<PathBuf>,
 }
 
 /// A value, or a list of them.
@@ -175,12 +182,14 @@ impl Default for Keys {
             agent_memory_bytes: 2 << 30,
             agent_open_files: 1024,
             prompt_file: None,
+            capsule_policy: None,
+            trust_registry: None,
         }
     }
 }
 
 /// The keys of the file, for the nearest known one.
-const KEYS: [&str; 34] = [
+const KEYS: [&str; 36] = [
     "container_name",
     "listen_host",
     "listen_port",
@@ -213,6 +222,8 @@ const KEYS: [&str; 34] = [
     "agent_memory_bytes",
     "agent_open_files",
     "prompt_file",
+    "capsule_policy",
+    "trust_registry",
     // Of the tree's nodes:
     "name",
     "children",
@@ -236,6 +247,8 @@ impl Keys {
         beside(&mut keys.data_root);
         beside(&mut keys.state_dir);
         beside(&mut keys.prompt_file);
+        beside(&mut keys.capsule_policy);
+        beside(&mut keys.trust_registry);
         if let Some(python) = &mut keys.python {
             if python.components().count() > 1 {
                 *python = folder.join(&*python);
@@ -369,7 +382,17 @@ impl Config {
                 .map_err(|why| format!("operator {name:?}: {why}"))?;
             operators.insert(name.clone(), Operator { secret, allow: operator.allow.clone() });
         }
-        Ok(Config { keys, admin_secrets, operators })
+        let capsule_policy = match &keys.capsule_policy {
+            None => Policy::default(),
+            Some(file) => registry_file::read_text(file)
+                .and_then(|text| Policy::parse(&text))
+                .map_err(|error| format!("key \"capsule_policy\" ({}): {error}", file.display()))?,
+        };
+        if let Some(file) = &keys.trust_registry {
+            registry_file::read(file)
+                .map_err(|error| format!("key \"trust_registry\" ({}): {error}", file.display()))?;
+        }
+        Ok(Config { keys, admin_secrets, operators, capsule_policy })
     }
 
     /// Whether `name` is nobody's to take as an agent id.

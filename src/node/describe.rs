@@ -12,6 +12,15 @@ impl Node {
         let keys = &self.config.keys;
         let count = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         let agents = self.agents();
+        let signers: Vec<Value> = agents
+            .iter()
+            .filter_map(|record| {
+                let mut signer = record.sealed.as_ref()?.signer_json();
+                // Null, where nobody signed.
+                signer.as_object_mut()?.insert("agent_id".into(), record.id.clone().into());
+                Some(signer)
+            })
+            .collect();
         let live = agents.iter().filter(|record| record.life.pid().is_some()).count();
         json!({
             "container_name": self.name(),
@@ -23,6 +32,7 @@ impl Node {
             "python": self.pool.python_version(),
             "allow_subprocess": keys.allow_subprocess,
             "sandbox": "none",
+            "signers": signers,
             "counters": {
                 "requests": count(&self.counters.requests),
                 "errors": count(&self.counters.errors),

@@ -11,8 +11,12 @@ use std::time::{Duration, Instant};
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Deploy {
-    /// The agent.
-    pub source_code: String,
+    /// The agent's source.
+    #[serde(default)]
+    pub source_code: Option<String>,
+    /// Or a capsule that holds the agent; there may be text around it.
+    #[serde(default)]
+    pub capsule: Option<String>,
     /// What `on_activate` gets; absent: it is not activated.
     #[serde(default, deserialize_with = "given")]
     pub activate_payload: Option<Box<RawValue>>,
@@ -31,8 +35,12 @@ pub struct Deploy {
 /// absent (but for `activate_payload`): the sender may be newer, or of another make.
 #[derive(Deserialize)]
 pub struct Receive {
-    /// The agent.
-    pub source_code: String,
+    /// The agent's source.
+    #[serde(default)]
+    pub source_code: Option<String>,
+    /// Or the capsule that holds the agent; memory and files beside it (`state`) outrank those in it.
+    #[serde(default)]
+    pub capsule: Option<String>,
     /// What `on_activate` gets; absent: `{}`.
     #[serde(default, deserialize_with = "given")]
     pub activate_payload: Option<Box<RawValue>>,

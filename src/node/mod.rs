@@ -11,6 +11,7 @@ pub mod federation;
 mod ledger;
 pub mod messages;
 mod outbox;
+pub mod package;
 pub mod record;
 pub mod senders;
 mod state_files;

@@ -1,5 +1,6 @@
 //! The registry: who lives here, one record a generation.
 
+use super::package::Sealed;
 use super::state_files::Place;
 use crate::agent::{Life, Manifest};
 use crate::sync::lock;
@@ -53,6 +54,8 @@ pub struct Record {
     /// Whole, unlike `last_result`; only where somebody waits for it.
     outcome: Mutex<Option<Result<Box<RawValue>, Failure>>>,
     place: Arc<Place>,
+    /// The capsule that it came in.
+    pub sealed: Option<Arc<Sealed>>,
 }
 
 impl Record {
@@ -71,6 +74,7 @@ impl Record {
             last_result: Mutex::new(None),
             outcome: Mutex::new(None),
             place: arrival.place,
+            sealed: arrival.sealed,
             life,
         })
     }
@@ -135,6 +139,7 @@ impl Record {
             "last_result": *lock(&self.last_result),
             "waiting": self.life.waiting(),
             "hops": self.trace.len(),
+            "signer": self.sealed.as_ref().map(|sealed| sealed.signer_json()),
             "registered_at": self.registered_at,
             "origin": match self.origin { Origin::Admin => "admin", Origin::Own => "own" },
         })
@@ -147,6 +152,7 @@ pub(super) struct Arrived {
     pub(super) metadata: Map<String, Value>,
     pub(super) trace: Vec<Value>,
     pub(super) place: Arc<Place>,
+    pub(super) sealed: Option<Arc<Sealed>>,
 }
 
 /// Who lives here. Behind one mutex, held for map operations only.

@@ -1,7 +1,6 @@
 //! Who sends: whose secret checks a message, and what its sender may send.
 
 use super::{messages, Node, Origin};
-use crate::agent::Manifest;
 use crate::log::clipped;
 use crate::sync::lock;
 use crate::wire::{Code, Failure, Request, Secret, Verdict};
@@ -90,7 +89,7 @@ impl Node {
         }
         let by = |secret: Secret, proof| Signed { sender: Sender::Agent(sender.clone()), secret, proof };
         let of_transfer = transfer_of(request).and_then(|id| self.ledger.secret(sender, &id));
-        let carried = carried_secret(request);
+        let carried = carried_secret(self, request);
         if let Some(secret) = carried.as_ref().and_then(|carried| carried.as_ref().ok()) {
             if request.verify(secret) {
                 let proof = if pinned.is_some() { Proof::Namesake } else { Proof::OwnSource };
@@ -217,23 +216,26 @@ pub fn transfer_of(request: &Request) -> Option<String> {
 
 /// The secret that a message brings in its source, which must be the sender's own. `None`: it brings
 /// none, and need not.
-fn carried_secret(request: &Request) -> Option<Result<Secret, Failure>> {
+fn carried_secret(node: &Node, request: &Request) -> Option<Result<Secret, Failure>> {
     let arrives = request.kind == "receive_agent";
     if !arrives && !request.kind.starts_with("transfer_") {
         return None;
     }
-    let source = request.payload_json().get("source_code").and_then(|source| source.as_str());
-    let source = match source {
-        Some(source) => source,
-        None if arrives => {
-            let text = "the payload of receive_agent: source_code is missing";
-            return Some(Err(Failure::new(Code::BadPayload, text)));
+    let mut forms = [None, None];
+    for member in request.payload_json().members() {
+        match &*member.key {
+            "source_code" => forms[0] = member.value.as_str(),
+            "capsule" => forms[1] = member.value.as_str(),
+            _ => {}
         }
-        None => return None,
-    };
-    let manifest = match Manifest::read(&source) {
-        Ok(manifest) => manifest,
-        Err(why) => return Some(Err(Failure::new(Code::BadPayload, format!("the source: {why}")))),
+    }
+    if !arrives && forms.iter().all(Option::is_none) {
+        return None;
+    }
+    let [source, capsule] = &forms;
+    let manifest = match node.open_package(source.as_deref(), capsule.as_deref()) {
+        Ok(package) => package.manifest,
+        Err(failure) => return Some(Err(failure)),
     };
     Some(if manifest.id == request.sender {
         Ok(manifest.secret)

@@ -439,16 +439,21 @@ impl Node {
         let files = state_files::gather(record.state_dir(), most)
             .map_err(|why| CallError::new("too_large", format!("{}: {why}", record.id)))?;
         let head = json!({
-            "source_code": &*record.life.spec.source,
             "mode": journey.mode.as_str(),
             "trace": trace,
             "agent_metadata": self.travelling_metadata(record),
         })
         .to_string();
+        // An agent that came in a capsule goes on in that very capsule.
+        let (form, agent) = match &record.sealed {
+            Some(sealed) => ("capsule", &*sealed.text),
+            None => ("source_code", &*record.life.spec.source),
+        };
+        let agent = wire::json::quote(agent);
         let files =
             serde_json::to_string(&files).map_err(|error| CallError::new("internal", error.to_string()))?;
         let body = format!(
-            "{},\"activate_payload\":{},\"state\":{{\"memory\":{},\"files\":{files}}}}}",
+            "{},\"{form}\":{agent},\"activate_payload\":{},\"state\":{{\"memory\":{},\"files\":{files}}}}}",
             &head[..head.len() - 1],
             journey.activate,
             journey.memory.as_deref().unwrap_or("null"),

@@ -1,7 +1,8 @@
 //! The desk at which one agent's calls are taken: checks the grant, reads the arguments, calls the
 //! primitive.
 
-use super::{capabilities, files, http, run, search, DataRoot};
+use super::capabilities::{self, Asked};
+use super::{files, http, run, search, DataRoot};
 use crate::agent::host::{CallError, Host, HostCall};
 use crate::agent::output::without_secret;
 use crate::base64;
@@ -63,7 +64,10 @@ impl Host for Desk {
             .record
             .upgrade()
             .ok_or_else(|| CallError::new("departing", "this generation of the agent is over"))?;
-        let asked = record.manifest().capabilities.as_deref();
+        let asked = Asked {
+            source: record.manifest().capabilities.as_deref(),
+            capsule: record.sealed.as_ref().and_then(|sealed| sealed.requested.as_deref()),
+        };
         capabilities::check(&call.name, asked, self.node.config.keys.allow_subprocess)?;
         match call.name.as_str() {
             "log" => self.log(args(&call)?),

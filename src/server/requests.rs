@@ -1,6 +1,5 @@
 //! From a line to its answer: the checks in the protocol's order, then one `match` from type to handler.
 
-use crate::agent::Manifest;
 use crate::log::{clipped, Level};
 use crate::node::arrive::{word_of, Arrival};
 use crate::node::messages::{self, deadline};
@@ -156,12 +155,11 @@ fn receive(node: &Arc<Node>, request: &Request, signed: &Signed, fresh: Result<(
         let _ = node.first_time(signed, request);
         return told(failure, "untouched");
     }
-    let order =
-        read::<messages::Receive>(request).and_then(|order| match Manifest::read(&order.source_code) {
-            Ok(manifest) => Ok((order, manifest)),
-            Err(why) => Err(Failure::new(Code::Rejected, format!("the source: {why}"))),
-        });
-    let brought = order.as_ref().map_or("", |(_, manifest)| &manifest.id);
+    let order = read::<messages::Receive>(request).and_then(|order| {
+        let package = node.open_package(order.source_code.as_deref(), order.capsule.as_deref())?;
+        Ok((order, package))
+    });
+    let brought = order.as_ref().map_or("", |(_, package)| &package.manifest.id);
     let (id, own) = match &signed.sender {
         // Its own transfers are all that it can ask for, whatever source it sends.
         Sender::Agent(id) if brought != id && !brought.is_empty() => (id, Err(not_its_own(id, brought))),

@@ -103,7 +103,7 @@ fn signing(given: &Given) -> Result<Signing, Failure> {
         (Some(variable), None) => Ok(Signing::Hmac(key_from_env(variable)?)),
         (None, Some(path)) => {
             let inline = !given.has("no-inline-public-key");
-            Ok(Signing::Ed25519 { key: PrivateKey::read(&path)?, inline })
+            Ok(Signing::Ed25519 { key: Box::new(PrivateKey::read(&path)?), inline })
         }
         (None, None) => Ok(Signing::None),
     }
