@@ -6,7 +6,7 @@ STATIC_TARGET := $(ARCH)-unknown-linux-musl
 BINARY := target/release/agentcontainer
 STATIC_BINARY := target/$(STATIC_TARGET)/release/agentcontainer
 
-.PHONY: build demo test check lint static bench clean
+.PHONY: build demo demo-handoff test check lint static bench clean
 
 build:
 	$(CARGO) build --release --locked
@@ -14,6 +14,10 @@ build:
 # The main job: four nodes on this machine, a scout that searches them, an agent that comes home.
 demo: build
 	AGENTCONTAINER=$(BINARY) sh examples/lab.sh
+
+# An agent hands its workspace to another as a signed capsule in a chat message; the page is build/handoff/report.html.
+demo-handoff: build
+	AGENTCONTAINER=$(BINARY) python3 examples/handoff/handoff.py
 
 # All tests. What a test needs and this machine lacks (nc, jq, openssl, other Pythons) it names and passes over.
 test:

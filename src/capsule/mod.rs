@@ -68,6 +68,7 @@ pub mod pack;
 pub mod policy;
 pub mod reference;
 pub mod registry_file;
+pub mod report;
 pub mod scan;
 pub mod signature;
 pub mod snapshot;

@@ -10,6 +10,7 @@ mod keys;
 mod pack;
 pub mod pack_agent;
 mod receive;
+mod report;
 mod scan;
 mod trust;
 
@@ -78,6 +79,8 @@ pub fn main(args: impl Iterator<Item = OsString>) -> i32 {
             return finish(Err(format!("a command is missing; there are: {}", names(&COMMANDS, true)).into()))
         }
         Some("-h" | "--help" | "help") => return finish(Ok(overview())),
+        // Ours alone, with the options of our own commands.
+        Some("report") => return report::run(args),
         Some(word) => match GROUPS.iter().find(|(group, _)| *group == word) {
             Some((group, commands)) => {
                 let second = args.next().map(|word| word.to_string_lossy().into_owned());
@@ -116,6 +119,7 @@ fn names(commands: &[Entry], groups: bool) -> String {
     let mut names: Vec<&str> = commands.iter().map(|(command, _)| command.name).collect();
     if groups {
         names.extend(GROUPS.iter().map(|(group, _)| *group));
+        names.push("report");
     }
     names.join(", ")
 }
@@ -126,6 +130,7 @@ fn overview() -> String {
     for (command, _) in COMMANDS.iter().chain(grouped) {
         text.push_str(&format!("  {:<22} {}\n", command.name, command.about));
     }
+    text.push_str(&format!("  {:<22} {}\n", "report", "Renders a handoff's events as one page."));
     text.push_str("\nEach command explains itself with --help.\n");
     text
 }
