@@ -5,7 +5,7 @@
 #
 #   --keep          leave the nodes running afterwards, and say how to talk to them and stop them
 #   AGENTCONTAINER  the binary (default: target/release/agentcontainer of this clone)
-#   LAB_PORT        the first of four ports in a row (default: 7000)
+#   LAB_PORT        the first of four ports in a row, 1024 to 65532 (default: 7000)
 #
 # Needs sh, python3 and the binary. Everything it writes is below build/ of this clone and is
 # removed at the end, as are the nodes; also after Ctrl-C or a failure.
@@ -21,6 +21,12 @@ case "$#${1-}" in
     1--keep) keep=yes ;;
     *) echo "usage: lab.sh [--keep]" >&2; exit 2 ;;
 esac
+
+case $LAB_PORT in
+    *[!0-9]* | 0* | ??????*) port_is=wrong ;;
+    *) [ "$LAB_PORT" -ge 1024 ] && [ "$LAB_PORT" -le 65532 ] && port_is=right || port_is=wrong ;;
+esac
+[ "$port_is" = right ] || { echo "usage: LAB_PORT=N lab.sh [--keep]; N is 1024 to 65532" >&2; exit 2; }
 
 step() { printf '\n== %s\n' "$*"; }
 fail() { printf 'lab: FAILED: %s\n' "$*" >&2; exit 1; }
@@ -94,20 +100,22 @@ if [ "$LAB_PORT" != 7000 ]; then
 fi
 
 step "starting four nodes at $root and the three ports after it"
-port=$LAB_PORT
 for name in root department-a department-b lab-c; do
     TMPDIR=$work "$AGENTCONTAINER" server --config "$configs/$name.json" \
         --state-dir "$work/$name.state" </dev/null >"$work/$name.log" 2>&1 &
     pids="$pids $!"
 done
 deadline=$(($(date +%s) + 30))
+set -- root department-a department-b lab-c
 for pid in $pids; do
-    until node describe "127.0.0.1:$port" >/dev/null 2>"$work/describe.err"; do
-        kill -0 "$pid" 2>/dev/null || fail "the node for port $port ended at once; its log is below"
-        [ "$(date +%s)" -lt "$deadline" ] || fail "no answer from port $port: $(cat "$work/describe.err")"
+    # What answers at the port may be somebody else's node; that this one listens its own log says.
+    until grep -q ' listening address=' "$work/$1.log"; do
+        kill -0 "$pid" 2>/dev/null || fail "the node $1 ended at once: $(tail -n 1 "$work/$1.log")"
+        [ "$(date +%s)" -lt "$deadline" ] || fail "the node $1 does not listen after 30 seconds"
         sleep 0.1
     done
-    port=$((port + 1))
+    kill -0 "$pid" 2>/dev/null || fail "the node $1 ended at once: $(tail -n 1 "$work/$1.log")"
+    shift
 done
 
 # --- the scout ------------------------------------------------------------------------------

@@ -8,6 +8,7 @@ pub mod cli;
 pub mod clock;
 pub mod log;
 pub mod node;
+mod plain;
 pub mod primitives;
 pub mod server;
 pub mod supervise;

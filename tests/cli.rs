@@ -225,6 +225,15 @@ fn the_protocol_can_be_spoken_by_hand() {
     let second = home.server("state/agentcontainer/two", &["127.0.0.1:0"]);
     home.run(&["sign", "list_agents"]).exits(2).says("several nodes").says("--node");
     home.run(&["sign", "list_agents", "--node", &second.at()]).exits(0);
+    // Nothing is sent, so nobody need be there, and whoever is there sees no connection.
+    let stranger = TcpListener::bind("127.0.0.1:0").unwrap();
+    stranger.set_nonblocking(true).unwrap();
+    let there = stranger.local_addr().unwrap().to_string();
+    for at in [&there, "127.0.0.1:1"] {
+        home.run(&["sign", "list_agents", "--node", at]).exits(2).says("no secret").says("--secret-file");
+        home.run_with(&["check", "--node", at], &answer).exits(2).says("no secret");
+    }
+    assert!(stranger.accept().is_err(), "nobody connected");
 }
 
 /// A stand-in for a node: answers one line with what `answer` makes of the request.

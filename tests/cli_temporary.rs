@@ -62,7 +62,15 @@ fn an_exception_is_shown_with_the_agents_own_lines() {
     home.run(&["run", &dies]).exits(1).says("status 3");
     let slow = home.agent("slow", "    def on_activate(self, ctx, payload):\n        while True: pass");
     home.run(&["run", &slow, "--timeout", "0.5"]).exits(3).says("timeout");
-    home.run(&["run", &odd, "--python", "/nowhere/python3"]).exits(1).says("/nowhere/python3");
+    home.run(&["run", &odd, "--python", "/nowhere/python3"]).exits(2).says("--python /nowhere/python3");
+    home.run(&["run", &odd, "--python", "/bin/true"]).exits(2).says("--python /bin/true");
+    home.file("python2", "#!/bin/sh\necho 'Unknown option: -I' >&2\nexit 2\n");
+    let old = home.path("python2");
+    std::fs::set_permissions(&old, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+    home.run(&["run", &odd, "--python", old.to_str().unwrap()])
+        .exits(2)
+        .says("--python")
+        .says("3.6 or newer");
     home.run(&["run", &odd, "--port", "x"]).exits(2).says("--port");
     home.run(&["run", &odd, "--data-root", "/nowhere"]).exits(2).says("/nowhere");
     assert!(home.left_over().is_empty());

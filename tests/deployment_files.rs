@@ -90,3 +90,43 @@ fn shell_examples_parse() {
         run("sh", &["-n", "-c", &command], &examples());
     }
 }
+
+/// A script of `examples/`: its exit status and what it says on standard error.
+fn script(name: &str, arguments: &[&str], environment: &[(&str, &str)]) -> (Option<i32>, String) {
+    let output = Command::new("sh")
+        .arg(examples().join(name))
+        .args(arguments)
+        .env_remove("AGENTCONTAINER_SECRET")
+        .env("AGENTCONTAINER", env!("CARGO_BIN_EXE_agentcontainer"))
+        .envs(environment.iter().copied())
+        .stdin(std::process::Stdio::null())
+        .output()
+        .unwrap();
+    (output.status.code(), String::from_utf8_lossy(&output.stderr).into_owned())
+}
+
+#[test]
+fn shell_clients_say_how_they_are_called() {
+    let secret = [("AGENTCONTAINER_SECRET", "a secret")];
+    for name in ["clients/sign_jq.sh", "clients/sign_python.sh", "clients/check_answer.sh"] {
+        let (status, said) = script(name, &[], &[]);
+        assert_eq!((status, said.lines().count()), (Some(2), 1), "{name}: {said}");
+        assert!(said.starts_with("usage: "), "{name}: {said}");
+    }
+    let (status, said) = script("clients/sign_jq.sh", &["127.0.0.1", "7000"], &secret);
+    assert!(status == Some(2) && said.starts_with("usage: "), "{said}");
+    let (status, said) = script("clients/sign_python.sh", &["127.0.0.1", "1", "x", "{"], &secret);
+    assert!(status == Some(1) && said.lines().count() == 1 && said.contains("not JSON"), "{said}");
+}
+
+#[test]
+fn the_demo_takes_no_odd_ports_and_nobody_elses_node_for_its_own() {
+    for port in ["x", "0", "80", "1023", "65533", "07000", "99999999", "-1"] {
+        let (status, said) = script("lab.sh", &[], &[("LAB_PORT", port)]);
+        assert!(status == Some(2) && said.starts_with("usage: "), "{port}: {said}");
+    }
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = taken.local_addr().unwrap().port().min(65532).to_string();
+    let (status, said) = script("lab.sh", &[], &[("LAB_PORT", &port)]);
+    assert!(status == Some(1) && said.contains("Address already in use"), "{said}");
+}

@@ -62,6 +62,12 @@ fn the_readme_is_run_as_printed() {
     for name in ["agents", "examples", "fixtures"] {
         std::os::unix::fs::symlink(top.join(name), dir.path().join(name)).unwrap();
     }
+    // Another node of the same user, whose secret is not the one to take; and no XDG_STATE_HOME.
+    dir.write(
+        ".local/state/agentcontainer/another/node.json",
+        r#"{"name":"another","host":"127.0.0.1","port":1,"pid":1}"#,
+    );
+    dir.write(".local/state/agentcontainer/another/meta/admin.secret", "another secret\n");
     let binary = Path::new(env!("CARGO_BIN_EXE_agentcontainer"));
     let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port().to_string();
     let all = blocks("README.md");
@@ -80,7 +86,8 @@ fn the_readme_is_run_as_printed() {
         .args(["-c", &script])
         .current_dir(dir.path())
         .env("PATH", path)
-        .env("XDG_STATE_HOME", dir.path().join("xdg"))
+        .env("HOME", dir.path())
+        .env_remove("XDG_STATE_HOME")
         .env_remove("AGENTCONTAINER_SECRET")
         .output()
         .unwrap();
@@ -155,7 +162,7 @@ fn same_shape(place: &str, shown: &Value, real: &Value) {
 #[test]
 fn every_key_of_the_configuration_is_in_the_readme() {
     let readme = std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("README.md")).unwrap();
-    let error = agentcontainer::node::Keys::parse(&json!({"no_such_key": 1}).to_string()).unwrap_err();
+    let error = agentcontainer::node::Keys::parse(&json!({"listen_prot": 1}).to_string()).unwrap_err();
     assert!(error.contains("nearest"));
     let source =
         std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("src/node/config.rs")).unwrap();

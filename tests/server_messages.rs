@@ -359,6 +359,8 @@ fn an_unknown_type_names_the_nearest_however_long_it_is() {
         assert_eq!(code, "unknown_type");
         assert!(text.contains(kind) && text.contains(&format!("{near:?}")), "{text}");
     }
+    let (_, text) = lab.err("zzz", json!({}));
+    assert!(text.contains("docs/PROTOCOL.md") && !text.contains("nearest"), "{text}");
     // Looking for the nearest costs no time that grows with a name of megabytes; nor is it repeated.
     let started = std::time::Instant::now();
     let (code, text) = lab.err(&"list_agents".repeat(500_000), json!({}));
@@ -430,18 +432,22 @@ fn payloads_are_typed_and_the_sentence_names_what_is_wrong() {
         ("deploy_agent", json!({"source_code": null}), "null"),
         ("deploy_agent", json!({"source_code": "x = 1"}), "AGENT_ID"),
         ("deploy_agent", json!({"source_code": COUNTER, "sourcecode": ""}), "sourcecode"),
-        ("deploy_agent", json!({"source_code": COUNTER, "fresh": "yes"}), "boolean"),
-        ("deploy_agent", json!({"source_code": COUNTER, "agent_metadata": []}), "map"),
+        ("deploy_agent", json!({"source_code": COUNTER, "fresh": "yes"}), "\"fresh\" must be true or false"),
+        ("deploy_agent", json!({"source_code": COUNTER, "agent_metadata": []}), "an object"),
         ("invoke_agent", json!({}), "agent_id"),
         ("invoke_agent", json!({"agent_id": null}), "null"),
         ("invoke_agent", json!({"agent_id": "counter", "mesage": 1}), "mesage"),
-        ("invoke_agent", json!({"agent_id": "counter", "timeout": "3"}), "\"3\""),
+        (
+            "invoke_agent",
+            json!({"agent_id": "counter", "timeout": "3"}),
+            "\"timeout\" must be a number, not a string",
+        ),
         ("invoke_agent", json!({"agent_id": "counter", "timeout": -1}), "positive"),
         ("invoke_agent", json!({"agent_id": "counter", "timeout": 0}), "positive"),
         ("invoke_agent", json!({"agent_id": "counter", "timeout": -0.0}), "positive"),
-        ("invoke_agent", json!({"agent_id": "counter", "timeout": [1]}), "sequence"),
+        ("invoke_agent", json!({"agent_id": "counter", "timeout": [1]}), "not a list"),
         ("dispatch_agent", json!({"agent_id": "counter", "destination": "x"}), "mode"),
-        ("dispatch_agent", json!({"agent_id": "counter", "destination": "x", "mode": "MOVE"}), "MOVE"),
+        ("dispatch_agent", json!({"agent_id": "counter", "destination": "x", "mode": "MOVE"}), "\"move\""),
         ("remove_agent", json!({"agent_id": "counter", "force": true}), "force"),
         ("list_agents", json!({"all": true}), "all"),
         ("describe_container", json!({"x": null}), "x"),
@@ -451,8 +457,25 @@ fn payloads_are_typed_and_the_sentence_names_what_is_wrong() {
         ("transfer_status", json!({"transfer_id": 5, "agent_id": "counter"}), "string"),
         ("transfer_cancel", json!({"transfer_id": "", "agent_id": "counter"}), "transfer_id"),
         ("transfer_cancel", json!({"transfer_id": "t".repeat(129), "agent_id": "counter"}), "transfer_id"),
-        ("receive_agent", json!({"source_code": COUNTER, "mode": "swap"}), "swap"),
-        ("receive_agent", json!({"source_code": COUNTER, "trace": "root"}), "sequence"),
+        ("receive_agent", json!({"source_code": COUNTER, "mode": "swap"}), "\"clone\" or \"move\""),
+        ("receive_agent", json!({"source_code": COUNTER, "trace": "root"}), "a list"),
+        ("receive_agent", json!({"source_code": COUNTER, "trace": ["a", 5]}), "trace[1]"),
+        ("receive_agent", json!({"source_code": COUNTER, "trace": [""]}), "trace[0]"),
+        ("receive_agent", json!({"source_code": COUNTER, "trace": ["a/b"]}), "trace[0]"),
+        ("receive_agent", json!({"source_code": COUNTER, "trace": [{"host": "h"}]}), "\"node\""),
+        ("receive_agent", json!({"source_code": COUNTER, "trace": [{"node": "\u{1b}"}]}), "trace[0]"),
+        ("receive_agent", json!({"source_code": COUNTER, "trace": [{"node": "a", "host": 1}]}), "\"host\""),
+        ("receive_agent", json!({"source_code": COUNTER, "trace": [{"node": "a", "port": 0}]}), "\"port\""),
+        ("receive_agent", json!({"source_code": COUNTER, "trace": [{"node": "a", "port": "1"}]}), "\"port\""),
+        ("receive_agent", json!({"source_code": COUNTER, "agent_metadata": {"stage": []}}), "stage"),
+        ("receive_agent", json!({"source_code": COUNTER, "agent_metadata": {"network": "x"}}), "network"),
+        ("receive_agent", json!({"source_code": COUNTER, "agent_metadata": {"agent_name": 1}}), "agent_name"),
+        (
+            "receive_agent",
+            json!({"source_code": COUNTER, "state": [null, []]}),
+            "\"state\" must be an object",
+        ),
+        ("receive_agent", json!({"source_code": COUNTER, "state": {"files": [["a", ""]]}}), "an object"),
         ("receive_agent", json!({"source_code": COUNTER, "transfer_id": 1}), "string"),
         ("receive_agent", json!({"source_code": COUNTER, "transfer_id": "t".repeat(1000)}), "transfer_id"),
         ("receive_agent", json!({"source_code": COUNTER, "transfer_id": ""}), "transfer_id"),

@@ -8,7 +8,10 @@
 # With the request's NONCE it also makes sure that this is the answer to that request, and not a
 # genuine one from earlier that somebody kept.
 set -eu
-: "${AGENTCONTAINER_SECRET:?is not set: it is the secret the request was signed with}"
+[ -n "${AGENTCONTAINER_SECRET-}" ] && [ $# -le 1 ] && [ ! -t 0 ] || {
+    echo "usage: AGENTCONTAINER_SECRET=… check_answer.sh [NONCE] <ANSWER" >&2
+    exit 2
+}
 IFS= read -r answer || [ -n "$answer" ] || { echo "no answer" >&2; exit 1; }
 
 # The line is the signed text with ,"signature":"…" put in before its last brace.

@@ -9,7 +9,10 @@
 # machine can read it in the process list. Where others work, use sign_python.sh instead. Besides, jq
 # up to 1.6 rounds whole numbers beyond 2^53; what is signed and sent is then the rounded one.
 set -eu
-: "${AGENTCONTAINER_SECRET:?is not set: it is the secret to sign with}"
+[ -n "${AGENTCONTAINER_SECRET-}" ] && [ $# -ge 3 ] && [ $# -le 4 ] || {
+    echo "usage: AGENTCONTAINER_SECRET=… sign_jq.sh HOST PORT TYPE [PAYLOAD]" >&2
+    exit 2
+}
 host=$1 port=$2 type=$3 payload=${4-}
 [ -n "$payload" ] || payload='{}'
 [ "$payload" != - ] || payload=$(cat)

@@ -201,8 +201,10 @@ impl Zygote {
             .wait_timeout_while(state, START_LIMIT, |state| matches!(state, State::Starting))
             .unwrap_or_else(PoisonError::into_inner);
         let version = match &*state {
-            State::Ready(version) => version.clone(),
-            State::Dead(why) => return Err(io::Error::other(format!("starting Python: {why}"))),
+            State::Ready(version) => python::check_version(version).map(|()| version.clone())?,
+            State::Dead(why) => {
+                return Err(io::Error::other(format!("starting Python: {}", python::not_started(why))))
+            }
             State::Starting => {
                 return Err(io::Error::new(io::ErrorKind::TimedOut, "starting Python took too long"))
             }

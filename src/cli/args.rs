@@ -1,7 +1,7 @@
 //! The command line: read by a table that also makes the help, so that the two cannot disagree.
 
 use super::fault::Fault;
-use crate::node::config::distance;
+use crate::node::config::nearest;
 use crate::wire::{self, Address};
 use std::ffi::{OsStr, OsString};
 use std::io::Read;
@@ -103,10 +103,11 @@ impl Command {
             };
             let option = self.all_options().find(|option| option.name == name);
             let option = option.ok_or_else(|| {
-                let near =
-                    self.all_options().map(|option| option.name).min_by_key(|near| distance(near, &name));
-                let near = near.map(|near| format!("; the nearest is --{near}")).unwrap_or_default();
-                Fault::Usage(format!("{} has no option --{name}{near}", self.name))
+                let hint = match nearest(&name, self.all_options().map(|option| option.name)) {
+                    Some(near) => format!("; the nearest is --{near}"),
+                    None => String::new(), // whoever is told is pointed to --help anyway
+                };
+                Fault::Usage(format!("{} has no option --{name}{hint}", self.name))
             })?;
             if !option.many && given.flag(option.name) {
                 return Err(Fault::Usage(format!("--{name} is given twice")));
@@ -117,6 +118,9 @@ impl Command {
                 }
                 None => OsString::new(),
             };
+            if option.value.is_some() && value.is_empty() {
+                return Err(Fault::Usage(format!("--{name} is empty")));
+            }
             given.options.push((option.name, value));
         }
         if let Some(surplus) = given.words.get(self.words.len()) {
@@ -258,6 +262,8 @@ impl Given {
             }
             bounded(std::io::stdin().lock())
                 .map_err(|error| Fault::Local(format!("--{name}: reading standard input: {error}")))?
+        } else if value == "@" {
+            return Err(Fault::Usage(format!("--{name} @: the name of the file is missing, @FILE")));
         } else if let Some(file) = value.strip_prefix('@') {
             std::fs::File::open(file)
                 .and_then(bounded)

@@ -23,7 +23,7 @@ mod server;
 mod temporary;
 mod tree;
 
-use crate::node::config::distance;
+use crate::node::config::nearest;
 use args::{flag, opt, Command, Opt, Wish};
 use fault::Fault;
 use std::ffi::OsString;
@@ -308,8 +308,11 @@ fn other(name: &str, arguments: &[OsString]) -> Result<(), Fault> {
 }
 
 fn unknown(name: &str) -> Fault {
-    let near = COMMANDS.iter().map(|command| command.name).min_by_key(|near| distance(near, name));
-    Fault::Usage(format!("there is no command {name:?}; the nearest is {:?}", near.unwrap_or("help")))
+    let hint = match nearest(name, COMMANDS.iter().map(|command| command.name)) {
+        Some(near) => format!("; the nearest is {near:?}"),
+        None => String::new(), // whoever is told is pointed to --help anyway
+    };
+    Fault::Usage(format!("there is no command {name:?}{hint}"))
 }
 
 #[cfg(test)]
@@ -335,6 +338,11 @@ mod tests {
     fn a_wrong_command_line_says_what_is_wrong() {
         for (line, part) in [
             ("deplyo a.py x:1", "\"deploy\""),
+            ("zzz", "there is no command \"zzz\""),
+            ("deploy a.py h:1 --zzzzzzz {}", "no option --zzzzzzz"),
+            ("invoke a 127.0.0.1:1 --message @", "--message @: the name"),
+            ("invoke a 127.0.0.1:1 --message \u{feff}{}", "byte order mark"),
+            ("server --data-root=", "--data-root is empty"),
             ("deploy a.py", "HOST:PORT is missing"),
             ("deploy a.py h:1 more", "\"more\""),
             ("deploy a.py h:1 --actviate {}", "--activate"),
@@ -356,7 +364,10 @@ mod tests {
                 None => other(&name, &words),
             };
             match done {
-                Err(Fault::Usage(text)) => assert!(text.contains(part), "{line}: {text}"),
+                Err(Fault::Usage(text)) => {
+                    assert!(text.contains(part), "{line}: {text}");
+                    assert!(!line.contains("zzz") || !text.contains("nearest"), "{line}: {text}");
+                }
                 done => panic!("{line}: {done:?}"),
             }
         }

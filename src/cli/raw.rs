@@ -24,7 +24,9 @@ pub fn call(given: &Given) -> Result<(), Fault> {
 pub fn sign(given: &Given) -> Result<(), Fault> {
     let kind = given.word(0)?;
     let payload = given.json_object("payload")?.unwrap_or_else(|| "{}".into());
-    let caller = secrets::caller(given, node(given)?.as_ref())?;
+    let node = node(given)?;
+    // Signing sends nothing: the node need not be there, and is not asked.
+    let caller = secrets::find(given, node.as_ref(), None)?.ok_or_else(|| secrets::none(node.as_ref()))?;
     let options = RequestOptions {
         nonce: given.text("nonce")?.map(str::to_owned),
         keep_alive: given.flag("keep-alive"),
@@ -51,7 +53,9 @@ pub fn check(given: &Given) -> Result<(), Fault> {
         return Err(no_answer("there is no answer on standard input".into()));
     }
     let answer = ReceivedAnswer::parse(line).map_err(|why| no_answer(why.to_string()))?;
-    let caller = secrets::caller_among(given, node(given)?.as_ref(), answer.node())?;
+    let node = node(given)?;
+    let caller =
+        secrets::find(given, node.as_ref(), answer.node())?.ok_or_else(|| secrets::none(node.as_ref()))?;
     let own =
         answer.json().get("nonce").and_then(|nonce| nonce.as_str().map(String::from)).unwrap_or_default();
     let signed = answer.genuine(&caller.secret, &own);

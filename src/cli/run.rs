@@ -7,9 +7,11 @@ use super::fault::Fault;
 use super::out;
 use super::secrets::Caller;
 use super::temporary::Temporary;
+use crate::agent::python;
 use crate::log::Show;
 use crate::node::{Admits, Keys};
 use crate::wire::{json::quote, Address};
+use std::sync::Arc;
 
 /// What it all came to.
 #[derive(Default)]
@@ -31,17 +33,26 @@ pub fn run(given: &Given) -> Result<(), Fault> {
         }
     };
     let (agent, manifest) = agent_in(&file)?;
+    let python = given.path("python");
+    let no_python = |error: std::io::Error| match &python {
+        Some(python) => Fault::Local(format!("--python {}: {error}", python.display())),
+        None => Fault::Local(error.to_string()),
+    };
+    python::locate(python.as_deref()).map_err(no_python)?;
     let keys = Keys {
         container_name: "run".into(),
         listen_port: port,
         data_root: given.path("data-root"),
-        python: given.path("python"),
+        python: python.clone(),
         // One process is all that is needed, unless the agent's dies.
         parked_workers: 1,
         hook_timeout_s: timeout.unwrap_or(300.0),
         ..Keys::default()
     };
     let node = Temporary::start(keys, Admits::Anyone, Show::Agents)?;
+    // Before anything is asked, so that its start is no part of the first hook's time.
+    let pool = node.with(|running| Arc::clone(&running.node.pool))?;
+    pool.start().map_err(no_python)?;
     let (caller, address) = node.with(|running| {
         let secret = running.node.config.admin_secrets.first().cloned();
         let at = running.server.address();

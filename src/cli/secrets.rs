@@ -44,15 +44,7 @@ pub struct Caller {
 /// # Errors
 /// A secret that can't be read; or none, with all the ways to give one.
 pub fn caller(given: &Given, address: Option<&Address>) -> Result<Caller, Fault> {
-    caller_among(given, address, None)
-}
-
-/// The same; without an address the node of that name is looked for.
-///
-/// # Errors
-/// As [`caller`].
-pub fn caller_among(given: &Given, address: Option<&Address>, name: Option<&str>) -> Result<Caller, Fault> {
-    if let Some(caller) = find(given, address, name)? {
+    if let Some(caller) = find(given, address, None)? {
         return Ok(caller);
     }
     // Where nobody listens, that is the news, and not that we could not have signed.
@@ -60,6 +52,11 @@ pub fn caller_among(given: &Given, address: Option<&Address>, name: Option<&str>
     if let Err(why) = reached {
         return Err(Fault::Unreached(format!("{why} (and no secret for it is known here)")));
     }
+    Err(none(address))
+}
+
+/// That no secret was found, with all the ways to give one.
+pub fn none(address: Option<&Address>) -> Fault {
     let whose = match address {
         Some(address) => {
             format!("no secret is known for {address}: no node of this user is noted as listening there")
@@ -70,13 +67,13 @@ pub fn caller_among(given: &Given, address: Option<&Address>, name: Option<&str>
         Ok(home) => format!("in {}/*/node.json", home.display()),
         Err(why) => why,
     };
-    Err(Fault::Local(format!(
+    Fault::Local(format!(
         "{whose} ({place}); give --secret-file FILE, --config FILE (the node's configuration), \
          --state-dir DIR (the node's), or set {VARIABLE}"
-    )))
+    ))
 }
 
-/// The same, where having none is no error.
+/// Who signs; without an address the node of that name is looked for. Having none is no error.
 ///
 /// # Errors
 /// A secret that can't be read.

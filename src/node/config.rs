@@ -1,7 +1,9 @@
 //! A node's configuration: the file, its keys, their defaults and bounds.
 
 use super::federation::TreeNode;
+use crate::agent::{manifest, python};
 use crate::capsule::{registry_file, Policy};
+use crate::plain::{only_from_object, plain_error};
 use crate::wire::{Address, Secret};
 use serde::Deserialize;
 use serde_json::{Map, Value};
@@ -113,7 +115,7 @@ pub struct Keys {
 
 /// A value, or a list of them.
 #[derive(Clone, Deserialize)]
-#[serde(untagged)]
+#[serde(untagged, expecting = "must be a string or a list of strings")]
 pub enum OneOrMore {
     /// One.
     One(String),
@@ -139,13 +141,14 @@ impl OneOrMore {
 
 /// An operator, as the file has it.
 #[derive(Debug, Clone, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[serde(deny_unknown_fields, remote = "Self")]
 pub struct OperatorKeys {
     /// A file with its secret.
     pub secret_file: PathBuf,
     /// The types it may send.
     pub allow: Vec<String>,
 }
+only_from_object!(OperatorKeys);
 
 impl Default for Keys {
     fn default() -> Self {
@@ -189,7 +192,7 @@ impl Default for Keys {
 }
 
 /// The keys of the file, for the nearest known one.
-const KEYS: [&str; 36] = [
+const KEYS: [&str; 34] = [
     "container_name",
     "listen_host",
     "listen_port",
@@ -224,9 +227,6 @@ const KEYS: [&str; 36] = [
     "prompt_file",
     "capsule_policy",
     "trust_registry",
-    // Of the tree's nodes:
-    "name",
-    "children",
 ];
 
 impl Keys {
@@ -272,18 +272,27 @@ impl Keys {
     /// What is wrong, and with which key.
     pub fn parse(text: &str) -> Result<Keys, String> {
         crate::wire::parse(text).map_err(|wrong| wrong.to_string())?; // keys named twice, among others
-        let object: Map<String, Value> = serde_json::from_str(text).map_err(|error| error.to_string())?;
+        let object: Map<String, Value> = serde_json::from_str(text).map_err(|error| plain_error(&error))?;
         for key in object.keys() {
-            if !KEYS[..KEYS.len() - 2].contains(&key.as_str()) {
-                return Err(format!("there is no key {key:?}; the nearest is {:?}", nearest(key)));
+            if !KEYS.contains(&key.as_str()) {
+                let hint = match nearest(key, KEYS) {
+                    Some(near) => format!("the nearest is {near:?}"),
+                    None => "README.md has a table of them".into(),
+                };
+                return Err(format!("there is no key {key:?}; {hint}"));
             }
+        }
+        for (name, operator) in object.get("operators").and_then(Value::as_object).into_iter().flatten() {
+            serde_json::from_value::<OperatorKeys>(operator.clone())
+                .map_err(|error| format!("key \"operators\": {name:?}: {}", plain_error(&error)))?;
         }
         // Key by key, so that the error names the one that is wrong.
         for (key, value) in &object {
             let one = Value::Object(Map::from_iter([(key.clone(), value.clone())]));
-            serde_json::from_value::<Keys>(one).map_err(|error| format!("key {key:?}: {error}"))?;
+            serde_json::from_value::<Keys>(one)
+                .map_err(|error| format!("key {key:?}: {}", plain_error(&error)))?;
         }
-        let keys: Keys = serde_json::from_value(object.into()).map_err(|error| error.to_string())?;
+        let keys: Keys = serde_json::from_value(object.into()).map_err(|error| plain_error(&error))?;
         keys.check()?;
         Ok(keys)
     }
@@ -328,6 +337,15 @@ impl Keys {
         }
         at_least("agent_memory_bytes", self.agent_memory_bytes as f64, 64e6)?;
         at_least("agent_open_files", self.agent_open_files as f64, 64.0)?;
+        if !self.container_name.is_empty() {
+            // The name is that of a directory, too.
+            manifest::check_id(&self.container_name)
+                .map_err(|why| format!("key \"container_name\": {why}"))?;
+        }
+        self.check_files()?;
+        if let Some(host) = &self.advertise_host {
+            Address::new(host, 1).map_err(|why| format!("key \"advertise_host\": {why}"))?;
+        }
         if let Some(tree) = &self.federation {
             tree.check().map_err(|why| format!("key \"federation\": {why}"))?;
             if !self.container_name.is_empty() && tree.find(&self.container_name).is_none() {
@@ -341,8 +359,46 @@ impl Keys {
             if name == "admin" {
                 return Err("key \"operators\": no operator can be called \"admin\"".into());
             }
-            crate::agent::manifest::check_id(name)
-                .map_err(|why| format!("key \"operators\": {name:?} {why}"))?;
+            manifest::check_id(name).map_err(|why| format!("key \"operators\": {name:?} {why}"))?;
+        }
+        Ok(())
+    }
+
+    /// Checks that what names a file can: an empty name would come to mean the configuration's folder.
+    fn check_files(&self) -> Result<(), String> {
+        let check = |key: &str, file: &Path| match file.as_os_str().as_encoded_bytes() {
+            [] => Err(format!("key {key:?}: names no file, it is empty")),
+            name if name.contains(&0) => Err(format!("key {key:?}: no file's name holds a NUL")),
+            _ => Ok(()),
+        };
+        for (key, file) in [
+            ("data_root", &self.data_root),
+            ("state_dir", &self.state_dir),
+            ("python", &self.python),
+            ("prompt_file", &self.prompt_file),
+            ("capsule_policy", &self.capsule_policy),
+            ("trust_registry", &self.trust_registry),
+        ] {
+            file.as_deref().map_or(Ok(()), |file| check(key, file))?;
+        }
+        for file in self.admin_secret_file.iter().flat_map(OneOrMore::all) {
+            check("admin_secret_file", Path::new(file))?;
+        }
+        for (name, operator) in &self.operators {
+            check("secret_file", &operator.secret_file)
+                .map_err(|why| format!("key \"operators\": {name:?}: {why}"))?;
+        }
+        Ok(())
+    }
+
+    /// Checks what on this machine the node will need.
+    fn check_machine(&self) -> Result<(), String> {
+        if self.python.is_some() {
+            python::locate(self.python.as_deref()).map_err(|error| format!("key \"python\": {error}"))?;
+        }
+        if let Some(file) = &self.prompt_file {
+            std::fs::read_to_string(file)
+                .map_err(|error| format!("key \"prompt_file\": reading {}: {error}", file.display()))?;
         }
         Ok(())
     }
@@ -353,8 +409,10 @@ impl Config {
     /// secret that the state directory holds, where the keys name none.
     ///
     /// # Errors
-    /// A secret that can't be read, is empty, or too short for where the node listens.
+    /// A secret that can't be read, is empty, or too short for where the node listens; a Python or a
+    /// prompt that is configured and not there.
     pub fn new(keys: Keys, made: Option<Secret>) -> Result<Config, String> {
+        keys.check_machine()?;
         let mut admin_secrets = Vec::new();
         for text in keys.admin_secret.iter().flat_map(OneOrMore::all) {
             admin_secrets.push(Secret::new(text).map_err(|why| format!("key \"admin_secret\": {why}"))?);
@@ -414,16 +472,21 @@ pub fn default_name(address: &Address) -> String {
     format!("{}-{}", if host.is_empty() { "node" } else { &host }, address.port)
 }
 
-fn nearest(key: &str) -> &'static str {
-    KEYS[..KEYS.len() - 2]
-        .iter()
-        .min_by_key(|known| distance(key, known))
-        .copied()
-        .unwrap_or("container_name")
+/// The one of `known` that `name` probably means: it holds it, or differs in a third of the characters at
+/// most. Nothing, where none resembles it.
+pub fn nearest<'a>(name: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
+    let far = |known: &&str| (!known.contains(name), distance(name, known));
+    let near = known.into_iter().min_by_key(far).filter(|_| !name.is_empty())?;
+    let length = name.chars().count();
+    let most = (length.max(near.chars().count()) / 3).max(2);
+    let differing = distance(name, near);
+    // A letter or two stand in nearly every name.
+    let contained = length >= 3 && near.contains(name);
+    (contained || (differing <= most && differing < length)).then_some(near)
 }
 
 /// How many characters differ (Levenshtein).
-pub fn distance(a: &str, b: &str) -> usize {
+fn distance(a: &str, b: &str) -> usize {
     let b: Vec<char> = b.chars().collect();
     let mut row: Vec<usize> = (0..=b.len()).collect();
     for (i, x) in a.chars().enumerate() {
@@ -463,11 +526,58 @@ mod tests {
             (r#"{"federation": {"name": "a", "host": "h", "port": 1, "childs": []}}"#, "childs"),
             (r#"{"container_name": "x", "federation": {"name": "a", "host": "h", "port": 1}}"#, "\"x\""),
             (r#"{"prewarm": true, "prewarm": true}"#, "prewarm"),
-            (r#"["x"]"#, "map"),
+            (r#"["x"]"#, "an object"),
+            (r#"{"container_name": "a/b"}"#, "container_name"),
+            (r#"{"container_name": "a\u0000b"}"#, "container_name"),
+            (r#"{"federation": {"name": "a\u001b[2J", "host": "h", "port": 1}}"#, "federation"),
+            (r#"{"federation": ["n", "127.0.0.1", 1, [], false]}"#, "an object, not a list"),
+            (
+                r#"{"federation": {"name":"n","host":"h","port":1,"children":[["n","h",1]]}}"#,
+                "an object, not",
+            ),
+            (r#"{"data_root": ""}"#, "data_root"),
+            (r#"{"state_dir": "a\u0000"}"#, "state_dir"),
+            (r#"{"python": ""}"#, "python"),
+            (r#"{"prompt_file": ""}"#, "prompt_file"),
+            (r#"{"advertise_host": ""}"#, "advertise_host"),
+            (r#"{"advertise_host": "a b"}"#, "advertise_host"),
+            (r#"{"admin_secret_file": ""}"#, "admin_secret_file"),
+            (r#"{"admin_secret_file": ["x", ""]}"#, "admin_secret_file"),
+            (r#"{"operators": {"m": {"secret_file": "", "allow": []}}}"#, "\"m\": key \"secret_file\""),
+            (r#"{"operators": {"m": "SECRET"}}"#, "\"m\": must be an object, not a string"),
+            (r#"{"operators": {"m": ["SECRET", []]}}"#, "\"m\": must be an object, not a list"),
+            (r#"{"admin_secret": 515151}"#, "must be a string or a list of strings"),
+            (r#"{"admin_secret": ["SECRET", 515151]}"#, "must be a string or a list of strings"),
         ] {
             let error = Keys::parse(text).unwrap_err();
             assert!(error.contains(part), "{text}: {error}");
+            assert!(!error.contains("SECRET") && !error.contains("515151"), "{text}: {error}");
         }
+        assert!(Keys::parse(&format!(r#"{{"container_name": "{}"}}"#, "x".repeat(5000))).is_err());
+    }
+
+    #[test]
+    fn the_nearest_is_named_only_where_it_is_near() {
+        let near = |name: &str| nearest(name, KEYS);
+        assert_eq!(near("listen_prot"), Some("listen_port"));
+        assert_eq!(near("pyhton"), Some("python"));
+        assert_eq!(near("skew"), Some("clock_skew_s"));
+        for odd in ["zzz", "", "x", "qq", "zz", "colour_of_the_sky"] {
+            assert_eq!(near(odd), None, "{odd}");
+        }
+        let error = Keys::parse(r#"{"zzz": 1}"#).unwrap_err();
+        assert!(error.contains("README.md") && !error.contains("nearest"), "{error}");
+    }
+
+    #[test]
+    fn a_python_or_prompt_that_is_not_there_keeps_the_node_from_starting() {
+        let secret = || Some(Secret::new("a secret").unwrap());
+        let python = Keys { python: Some("/nowhere/python3".into()), ..Keys::default() };
+        let why = Config::new(python, secret()).unwrap_err();
+        assert!(why.contains("\"python\"") && why.contains("/nowhere/python3"), "{why}");
+        let prompt = Keys { prompt_file: Some("/nowhere/prompt".into()), ..Keys::default() };
+        let why = Config::new(prompt, secret()).unwrap_err();
+        assert!(why.contains("\"prompt_file\"") && why.contains("/nowhere/prompt"), "{why}");
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! The tree of nodes: as configured, as an agent carries it, and where a name leads.
 
+use crate::plain::only_from_object;
 use crate::wire::Address;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
@@ -9,7 +10,7 @@ const DEPTH: usize = 24;
 
 /// A node of the tree.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[serde(deny_unknown_fields, remote = "Self")]
 pub struct TreeNode {
     /// The node's name, unique in the tree.
     pub name: String,
@@ -24,6 +25,8 @@ pub struct TreeNode {
     #[serde(default, skip_serializing_if = "is_false")]
     pub unsigned: bool,
 }
+
+only_from_object!(TreeNode and write);
 
 fn is_false(value: &bool) -> bool {
     !value
@@ -73,9 +76,7 @@ impl TreeNode {
         }
         let all = self.walk();
         for (index, node) in all.iter().enumerate() {
-            if node.name.is_empty() {
-                return Err("a node has an empty name".into());
-            }
+            check_name(&node.name)?;
             if node.port == 0 {
                 return Err(format!("node {:?} needs a port from 1 to 65535", node.name));
             }
@@ -92,9 +93,32 @@ impl TreeNode {
     }
 }
 
+/// The longest name of a node, characters.
+const NAME_CHARACTERS: usize = 128;
+
+/// Whether a node of a tree or a trace can be called so: the names of others are shown to people, and
+/// stand in paths.
+///
+/// # Errors
+/// What it must be.
+pub fn check_name(name: &str) -> Result<(), String> {
+    match name.chars().count() {
+        0 => return Err("a node has an empty name".into()),
+        1..=NAME_CHARACTERS => {}
+        length => {
+            return Err(format!("the name of a node has {length} characters, more than {NAME_CHARACTERS}"))
+        }
+    }
+    match name.chars().find(|c| c.is_control() || *c == '/') {
+        Some(odd) => Err(format!("the name {name:?} of a node holds {odd:?}")),
+        None => Ok(()),
+    }
+}
+
 /// Reads a tree that an agent carries; what is not one is none.
 pub fn carried(value: Option<&Value>) -> Option<TreeNode> {
-    serde_json::from_value(tolerant(value?, 0)?).ok()
+    let tree: TreeNode = serde_json::from_value(tolerant(value?, 0)?).ok()?;
+    tree.walk().iter().all(|node| check_name(&node.name).is_ok()).then_some(tree)
 }
 
 /// Only the known members of a foreign tree, so that a newer node's additions do no harm.
@@ -196,6 +220,17 @@ mod tests {
         let merged = tree().with_own(&own);
         let a = merged.find("a").unwrap();
         assert_eq!((a.host.as_str(), a.port, a.children.len()), ("10.0.0.1", 9, 1));
+    }
+
+    #[test]
+    fn names_that_do_harm_where_they_are_shown_are_none() {
+        for name in ["", "a/b", "a\0b", "a\nb", "\u{1b}[2J", "\u{85}", &"x".repeat(129)] {
+            assert!(TreeNode::leaf(name, "h", 1).check().is_err(), "{name:?}");
+            let below =
+                json!({"name":"x","host":"h","port":1,"children":[{"name":name,"host":"h","port":2}]});
+            assert_eq!(carried(Some(&below)), None, "{name:?}");
+        }
+        assert!(TreeNode::leaf(&"ü".repeat(128), "h", 1).check().is_ok());
     }
 
     #[test]

@@ -1,6 +1,8 @@
 //! The payloads of the message types, as typed and strict as the protocol lets them be.
 
+use super::federation::check_name;
 use crate::log::clipped;
+use crate::plain;
 use crate::wire::{Code, Failure};
 use serde::{Deserialize, Deserializer};
 use serde_json::value::RawValue;
@@ -64,6 +66,52 @@ pub struct Receive {
     pub timeout: Option<f64>,
 }
 
+impl Receive {
+    /// Checks what the types do not say: the hops of the trace, and the metadata that the node reads.
+    ///
+    /// # Errors
+    /// `bad_payload`, naming the hop or the member.
+    pub fn check(&self) -> Result<(), Failure> {
+        let bad = |text: String| {
+            let text = clipped(&text, LONGEST_REASON);
+            Failure::new(Code::BadPayload, format!("the payload of receive_agent: {text}"))
+        };
+        for (index, hop) in self.trace.iter().enumerate() {
+            check_hop(hop).map_err(|why| bad(format!("trace[{index}]: {why}")))?;
+        }
+        let metadata = self.agent_metadata.iter().flatten().filter(|(_, value)| !value.is_null());
+        for (name, value) in metadata {
+            let wanted = match name.as_str() {
+                "stage" | "network" if !value.is_object() => "an object",
+                "agent_name" if !value.is_string() => "a string",
+                _ => continue,
+            };
+            return Err(bad(format!("agent_metadata.{name} must be {wanted}")));
+        }
+        Ok(())
+    }
+}
+
+/// Whether a hop is a node's name, or an object that has one as its `node`.
+fn check_hop(hop: &Value) -> Result<(), String> {
+    let object = match hop {
+        Value::String(name) => return check_name(name),
+        Value::Object(object) => object,
+        _ => return Err("must be the name of a node, or an object with its name as \"node\"".into()),
+    };
+    let name =
+        object.get("node").and_then(Value::as_str).ok_or("\"node\" must be a string, a node's name")?;
+    check_name(name)?;
+    let given = |name: &str| object.get(name).filter(|value| !value.is_null());
+    if given("host").is_some_and(|host| !host.is_string()) {
+        return Err("\"host\" must be a string".into());
+    }
+    if given("port").is_some_and(|port| !port.as_u64().is_some_and(|port| (1..=65535).contains(&port))) {
+        return Err("\"port\" must be a whole number from 1 to 65535".into());
+    }
+    Ok(())
+}
+
 /// Whether the agent is copied or goes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
@@ -86,6 +134,7 @@ impl Mode {
 
 /// What travels beside the source.
 #[derive(Default, Deserialize)]
+#[serde(remote = "Self")]
 pub struct State {
     /// The agent's memory.
     #[serde(default)]
@@ -97,12 +146,16 @@ pub struct State {
 
 /// A file of an agent's `state/`.
 #[derive(Debug, Deserialize, serde::Serialize)]
+#[serde(remote = "Self")]
 pub struct StateFile {
     /// Relative, with `/`.
     pub path: String,
     /// Its bytes, standard base64.
     pub content_base64: String,
 }
+
+plain::only_from_object!(State);
+plain::only_from_object!(StateFile and write);
 
 /// `invoke_agent`.
 #[derive(Deserialize)]
@@ -211,12 +264,9 @@ const LONGEST_REASON: usize = 1000;
 /// # Errors
 /// `bad_payload`: the field that is missing, unknown or mistyped.
 pub fn read<'a, T: Deserialize<'a>>(kind: &str, payload: &'a str) -> Result<T, Failure> {
-    serde_json::from_str(payload).map_err(|error| {
-        // The position within the payload tells a person at the other end of a line nothing.
-        let text = error.to_string();
-        let text = text.rsplit_once(" at line ").map_or(&*text, |(text, _)| text);
-        let text = clipped(text, LONGEST_REASON);
-        Failure::new(Code::BadPayload, format!("the payload of {kind}: {text}"))
+    plain::read_object(payload).map_err(|why| {
+        let why = clipped(&why, LONGEST_REASON);
+        Failure::new(Code::BadPayload, format!("the payload of {kind}: {why}"))
     })
 }
 

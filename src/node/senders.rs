@@ -118,13 +118,12 @@ impl Node {
         let kind = request.kind.as_str();
         if !TYPES.contains(&kind) {
             let head = clipped(kind, REPEATED);
-            // "tree" means "network_tree", however few letters it is away from others.
-            let far = |known: &&&str| (!known.contains(head), super::config::distance(head, known));
-            let near = TYPES.iter().min_by_key(far).unwrap_or(&"");
-            return Err(Failure::new(
-                Code::UnknownType,
-                format!("there is no message type {}; the nearest is {near:?}", shown(kind)),
-            ));
+            let hint = match super::config::nearest(head, TYPES) {
+                Some(near) => format!("the nearest is {near:?}"),
+                None => "docs/PROTOCOL.md lists them".into(),
+            };
+            let text = format!("there is no message type {}; {hint}", shown(kind));
+            return Err(Failure::new(Code::UnknownType, text));
         }
         let allowed = match &signed.sender {
             Sender::Admin => true,

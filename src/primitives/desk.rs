@@ -357,11 +357,7 @@ fn args<'a, T: Deserialize<'a>>(call: &'a HostCall) -> Result<T, CallError> {
     let bad = |text: &str| CallError::new("bad_payload", format!("the arguments of {}: {text}", call.name));
     // As strict as a message: what an agent says here may have to travel.
     crate::wire::parse(call.args.get()).map_err(|wrong| bad(&wrong.what))?;
-    serde_json::from_str(call.args.get()).map_err(|error| {
-        let text = error.to_string();
-        let text = text.split(" at line ").next().unwrap_or(&text);
-        bad(text)
-    })
+    crate::plain::read_object(call.args.get()).map_err(|why| bad(&why))
 }
 
 fn answer(value: &impl Serialize) -> Answer {

@@ -156,6 +156,7 @@ fn receive(node: &Arc<Node>, request: &Request, signed: &Signed, fresh: Result<(
         return told(failure, "untouched");
     }
     let order = read::<messages::Receive>(request).and_then(|order| {
+        order.check()?;
         let package = node.open_package(order.source_code.as_deref(), order.capsule.as_deref())?;
         Ok((order, package))
     });

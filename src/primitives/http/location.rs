@@ -19,9 +19,16 @@ pub fn parse(text: &str) -> Result<Uri, String> {
         return Err("contains a line end or another control character".to_owned());
     }
     let text = without_fragment(text);
+    let other = has_scheme(text)
+        && !["http:", "https:"]
+            .iter()
+            .any(|known| text.get(..known.len()).is_some_and(|start| start.eq_ignore_ascii_case(known)));
+    if other {
+        return Err("is neither http:// nor https://; only such addresses are asked".to_owned());
+    }
     let uri: Uri = encoded(text).parse().map_err(|error| format!("cannot be read ({error})"))?;
     if uri.scheme() != Some(&Scheme::HTTP) && uri.scheme() != Some(&Scheme::HTTPS) {
-        return Err("does not begin with http:// or https://".to_owned());
+        return Err("does not begin with http:// or https://; only such addresses are asked".to_owned());
     }
     let Some(authority) = uri.authority().filter(|authority| !authority.host().is_empty()) else {
         return Err("names no host".to_owned());
@@ -143,6 +150,16 @@ mod tests {
         ] {
             assert!(parse(wrong).is_err(), "{wrong}");
         }
+    }
+
+    #[test]
+    fn other_schemes_are_named_as_the_reason() {
+        for wrong in ["file:///etc/passwd", "ftp://a/", "file:x", "javascript:alert(1)", "/x"] {
+            let why = parse(wrong).unwrap_err();
+            assert!(why.contains("only such addresses are asked"), "{wrong}: {why}");
+        }
+        let base = parse("http://a/").unwrap();
+        assert!(join(&base, "file:///x").unwrap_err().contains("only such addresses are asked"));
     }
 
     #[test]

@@ -82,6 +82,9 @@ impl<'a> Scanner<'a> {
             Some(b't') => self.word("true"),
             Some(b'f') => self.word("false"),
             Some(b'n') => self.word("null"),
+            Some(0xef) if self.at == 0 && self.text.starts_with('\u{feff}') => {
+                Err(self.wrong("a byte order mark, which JSON does not begin with, instead of a value"))
+            }
             Some(_) => Err(self.wrong("expected a value")),
             None => Err(self.wrong("the text ends where a value was expected")),
         }
