@@ -494,3 +494,55 @@ fn the_agents_secret_stays_out_of_log_and_errors() {
     until(5, "it is in the log", || lab.logged().contains("it is [its secret]"));
     assert!(!lab.logged().contains(secret));
 }
+
+#[test]
+fn max_live_agents_holds_when_many_start_at_once() {
+    let lab = Lab::with(Keys { max_live_agents: 2, ..keys("storm") });
+    let body = "def on_message(self, ctx, m):\n    import time\n    time.sleep(0.5)\n    return 1";
+    for number in 0..5 {
+        lab.deploy(&agent(&format!("n{number}"), body));
+    }
+    std::thread::scope(|scope| {
+        let crew: Vec<_> = (0..5)
+            .map(|n| {
+                let lab = &lab;
+                scope.spawn(move || lab.ask("invoke_agent", json!({"agent_id": format!("n{n}")})))
+            })
+            .collect();
+        let live = || {
+            let listed = lab.ok("list_agents", json!({}));
+            listed.as_array().unwrap().iter().filter(|agent| agent["live"] == json!(true)).count()
+        };
+        while !crew.iter().all(|one| one.is_finished()) {
+            assert!(live() <= 2, "{}", live());
+        }
+        for one in crew {
+            let answer = one.join().unwrap();
+            assert!(answer.is_ok() || answer.code() == Some("busy"), "{}", answer.line());
+        }
+    });
+}
+
+#[test]
+fn an_attribute_name_that_is_no_text_stays_behind() {
+    let lab = Lab::start("odd-name");
+    lab.deploy(&agent(
+        "odd",
+        "def on_message(self, ctx, m):\n    setattr(self, 'x\\ud800', 1)\n    self.n = 1\n    return 'well'",
+    ));
+    assert_eq!([lab.invoke("odd", json!({})), lab.invoke("odd", json!({}))], [json!("well"), json!("well")]);
+}
+
+#[test]
+fn an_agent_that_closed_its_loops_descriptors_works_again_at_the_next_message() {
+    let lab = Lab::start("closed-loop");
+    let body = "async def on_message(self, ctx, close):\n    import os\n    if close:\n        os.closerange(3, 300)\n        return 'closed'\n    await asyncio.sleep(0.01)\n    return (await ctx.networks())['name']";
+    lab.deploy(&format!("import asyncio\n{}", agent("closes", body)));
+    for _ in 0..2 {
+        let _ = lab.ask("invoke_agent", json!({"agent_id": "closes", "message": true, "timeout": 5}));
+        assert_eq!(
+            lab.ok("invoke_agent", json!({"agent_id": "closes", "message": false, "timeout": 5}))["result"],
+            "closed-loop"
+        );
+    }
+}

@@ -418,3 +418,17 @@ fn a_clone_storm_is_bounded_by_max_agents() {
     assert_eq!(told.iter().filter(|one| **one == json!("ok")).count(), 5, "{told:?}");
     assert_eq!(told.iter().filter(|one| **one == json!("rejected")).count(), 3, "{told:?}");
 }
+
+#[test]
+fn a_tour_of_many_hops_keeps_most_of_its_time() {
+    let port = free_port();
+    let far = Lab::start("far");
+    let tree =
+        TreeNode { children: vec![far.tree_node(vec![])], ..TreeNode::leaf("root", "127.0.0.1", port) };
+    let root =
+        Lab::with(Keys { federation: Some(tree), listen_port: port, hook_timeout_s: 30.0, ..keys("root") });
+    let body = "def on_activate(self, ctx, p):\n    n = p.get('n', 0)\n    if not n:\n        return 'end'\n    answer = ctx.move('far' if ctx.container_name == 'root' else 'root', {'n': n - 1})\n    inner = answer['result']\n    return inner.get('activate_result') or inner.get('result_error') or inner['activate_error']['error']";
+    root.deploy(&agent("shuttle", body));
+    let answer = root.ok("dispatch_agent", json!({"agent_id": "shuttle", "destination": "far", "mode": "move", "activate_payload": {"n": 20}, "timeout": 20}));
+    assert_eq!(answer["result"]["activate_result"], "end", "{answer}");
+}

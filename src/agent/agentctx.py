@@ -176,7 +176,7 @@ class Memory:
         kept = {}
         for name, value in attributes(self.instance):
             try:
-                if is_plain(value):
+                if is_plain(name) and is_plain(value):
                     kept[name] = value
                     continue
             except (RecursionError, RuntimeError):
@@ -189,7 +189,7 @@ class Memory:
     def left_behind(self, name, value):
         if name not in self.named:
             self.named.add(name)
-            self.left += ("%s (%s)" % (name, name_of(type(value))),)
+            self.left += (safe_text("%s (%s)" % (name, name_of(type(value)))),)
 
     def news(self):
         """Frame members after a hook: `memory` if it changed, `left` if something new stays behind."""
@@ -793,7 +793,7 @@ class Worker:
     def run_in_loop(self, function, payload, coroutine):
         import asyncio
         loop, ctx = self.loop, self.ctx
-        if loop.is_closed():
+        if loop.is_closed() or not is_sound(loop):
             loop = self.loop = asyncio.new_event_loop()
         asyncio.set_event_loop(loop)
         ctx._loop = loop
@@ -850,6 +850,19 @@ class Worker:
         except BaseException as wrong:
             print_exception(wrong)
             return '{"refused":%s}' % dumps(describe(wrong))
+
+
+def is_sound(loop):
+    """Whether the loop's own descriptors are still there: an agent may have closed what it did not open."""
+    try:
+        os.fstat(loop._selector.fileno())
+        os.fstat(loop._ssock.fileno())
+        os.fstat(loop._csock.fileno())
+        return True
+    except (OSError, ValueError):
+        return False
+    except AttributeError:  # another kind of loop
+        return True
 
 
 def tell_unawaited(call):

@@ -567,7 +567,7 @@ impl Side {
                 (HookError::Ended(format!("the agent's process was ended: {why}")), format!("ended: {why}"))
             }
             None if ending == Ending::Unknown => {
-                (HookError::Lost("the agent's process was lost".into()), how)
+                (HookError::Lost("the agent's process ended with the one that starts agents".into()), how)
             }
             None => (HookError::Ended(format!("the agent's process {how}")), how),
         };

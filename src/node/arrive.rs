@@ -244,7 +244,7 @@ impl Node {
             let (generation, sequence) = registry.next_generation(&id);
             (generation, sequence, registry.agent(&id))
         };
-        self.make_room()?;
+        let starting = self.make_room()?;
         let (place, new_dir) = self.place_files(&incoming, generation, here.as_deref())?;
         let life = self.new_life(
             Spec {
@@ -265,6 +265,7 @@ impl Node {
         };
         let record = Record::new(life, generation, sequence, arrived);
         let settled = self.load_and_commit(&record, incoming.deadline, commit, no_room);
+        drop(starting);
         match settled {
             Ok((turn, before)) => {
                 if let Some(before) = before {

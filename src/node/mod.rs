@@ -98,6 +98,8 @@ pub struct Node {
     pub pool: Arc<Pool>,
     state_dir: PathBuf,
     places: Arc<state_files::Places>,
+    /// Processes that are being started: they have room already and are not seen yet.
+    starting: Mutex<usize>,
     crew: Crew,
     registry: Mutex<Registry>,
     ledger: Ledger,
@@ -108,6 +110,15 @@ pub struct Node {
     started: Instant,
     listening: OnceLock<SocketAddr>,
     stopping: AtomicBool,
+}
+
+/// Room for a process that is being started.
+pub(crate) struct Starting<'a>(&'a Node);
+
+impl Drop for Starting<'_> {
+    fn drop(&mut self) {
+        *lock(&self.0.starting) -= 1;
+    }
 }
 
 /// A hook's end, for whoever asked for it.
@@ -135,6 +146,7 @@ impl Node {
             pool,
             state_dir,
             places: Arc::default(),
+            starting: Mutex::new(0),
             crew: Crew::new("work", CREW),
             registry: Mutex::default(),
             ledger: Ledger::default(),
@@ -278,7 +290,9 @@ impl Node {
         deadline: Instant,
     ) -> Result<Outcome, Failure> {
         if record.life.pid().is_none() {
-            self.make_room()?;
+            let _starting = self.make_room()?;
+            let host = || (self.make_host)(self, record);
+            turn.load(deadline, &host).map_err(|error| self.hook_failure(&record.id, error))?;
         }
         record.activations.fetch_add(1, Ordering::Relaxed);
         self.counters.hooks.fetch_add(1, Ordering::Relaxed);
@@ -343,16 +357,15 @@ impl Node {
         }
     }
 
-    /// Makes room for one more process: the agent that was idle longest gives its own back.
-    pub(crate) fn make_room(&self) -> Result<(), Failure> {
+    /// Makes room for one more process: the agent that was idle longest gives its own back. The room is
+    /// kept until what is returned is dropped, when the process counts by itself.
+    pub(crate) fn make_room(&self) -> Result<Starting<'_>, Failure> {
+        let mut starting = lock(&self.starting);
         let most = self.config.keys.max_live_agents;
         let mut live: Vec<_> =
             self.agents().into_iter().filter(|record| record.life.pid().is_some()).collect();
-        if live.len() < most {
-            return Ok(());
-        }
         live.sort_by_key(|record| record.life.last_used());
-        let surplus = live.len() + 1 - most;
+        let surplus = (live.len() + *starting + 1).saturating_sub(most);
         let mut ended = 0;
         for record in &live {
             if ended < surplus && record.life.hibernate(Duration::ZERO) {
@@ -369,7 +382,9 @@ impl Node {
                 format!("all {most} processes that agents may have here are running hooks (max_live_agents)");
             return Err(Failure::new(Code::Busy, text));
         }
-        Ok(())
+        *starting += 1;
+        drop(starting);
+        Ok(Starting(self))
     }
 
     /// Removes an agent and its files.

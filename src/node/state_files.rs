@@ -3,9 +3,14 @@
 use super::messages::StateFile;
 use crate::base64;
 use crate::sync::lock;
+use rustix::fs::{Dir, FileType, Mode, OFlags};
+use rustix::io::Errno;
 use std::collections::HashSet;
-use std::fs;
-use std::io;
+use std::ffi::OsStr;
+use std::fs::{self, File};
+use std::io::{self, Read};
+use std::os::fd::OwnedFd;
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Component, Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -62,42 +67,72 @@ pub(super) fn make_dir(path: &Path) -> io::Result<()> {
     fs::DirBuilder::new().recursive(true).mode(0o700).create(path)
 }
 
-/// Everything below `dir`: regular files only; links and special files stay behind.
+/// Everything below `dir`: regular files only. Links are not followed, neither below it nor in its own
+/// place or the agent's: what they lead to is not the agent's.
 ///
 /// # Errors
-/// More than `most_bytes` or too many files, or a file that can't be read: the text names it.
+/// More than `most_bytes` (known before a file is read) or too many files, or a file that can't be read:
+/// the text names it.
 pub(super) fn gather(dir: &Path, most_bytes: usize) -> Result<Vec<StateFile>, String> {
+    let too_much =
+        || format!("its state directory holds more than travels ({most_bytes} bytes, {MOST_FILES} files)");
     let mut files = Vec::new();
     let mut bytes = 0usize;
     let mut waiting = vec![PathBuf::new()];
     while let Some(below) = waiting.pop() {
-        let entries = match fs::read_dir(dir.join(&below)) {
-            Ok(entries) => entries,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
-            Err(error) => return Err(format!("reading {}: {error}", dir.join(&below).display())),
+        let place = dir.join(&below);
+        let doing = |error: Errno| format!("reading {}: {error}", place.display());
+        let folder = match open_folder(dir, &below) {
+            Ok(folder) => folder,
+            Err(Errno::NOENT) => continue,
+            Err(error) => return Err(doing(error)),
         };
-        for entry in entries {
-            let entry = entry.map_err(|error| format!("reading {}: {error}", dir.display()))?;
-            let path = below.join(entry.file_name());
-            let kind =
-                entry.file_type().map_err(|error| format!("looking at {}: {error}", path.display()))?;
-            if kind.is_dir() {
-                waiting.push(path);
-            } else if kind.is_file() {
-                let content = fs::read(dir.join(&path))
-                    .map_err(|error| format!("reading {}: {error}", path.display()))?;
-                bytes += content.len();
-                if bytes > most_bytes || files.len() >= MOST_FILES {
-                    return Err(format!("its state directory holds more than travels ({most_bytes} bytes, {MOST_FILES} files)"));
+        for entry in Dir::read_from(&folder).map_err(doing)? {
+            let entry = entry.map_err(doing)?;
+            let name = OsStr::from_bytes(entry.file_name().to_bytes());
+            if name == "." || name == ".." {
+                continue;
+            }
+            let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+            // A link, a socket or a device is none of what travels.
+            let Ok(opened) = rustix::fs::openat(&folder, name, flags, Mode::empty()) else { continue };
+            let told = rustix::fs::fstat(&opened).map_err(doing)?;
+            match FileType::from_raw_mode(told.st_mode) {
+                FileType::Directory => waiting.push(below.join(name)),
+                FileType::RegularFile => {
+                    let size = usize::try_from(told.st_size).unwrap_or(usize::MAX);
+                    bytes = bytes.saturating_add(size);
+                    if bytes > most_bytes || files.len() >= MOST_FILES {
+                        return Err(too_much());
+                    }
+                    let path = below.join(name);
+                    let path = path
+                        .to_str()
+                        .ok_or_else(|| format!("the file name {} is not UTF-8", path.display()))?;
+                    let mut content = Vec::with_capacity(size);
+                    // One that grows meanwhile counts with what it was.
+                    let read = File::from(opened).take(size as u64).read_to_end(&mut content);
+                    read.map_err(|error| format!("reading {path}: {error}"))?;
+                    files.push(StateFile { path: path.to_owned(), content_base64: base64::encode(&content) });
                 }
-                let name =
-                    path.to_str().ok_or_else(|| format!("the file name {} is not UTF-8", path.display()))?;
-                files.push(StateFile { path: name.to_owned(), content_base64: base64::encode(&content) });
+                _ => {}
             }
         }
     }
     files.sort_by(|a, b| a.path.cmp(&b.path));
     Ok(files)
+}
+
+/// Opens a directory of an agent step by step from the directory of all agents, following no link.
+fn open_folder(dir: &Path, below: &Path) -> rustix::io::Result<OwnedFd> {
+    let home = dir.parent().and_then(Path::parent).unwrap_or(dir);
+    let steps = dir.strip_prefix(home).unwrap_or(Path::new("")).join(below);
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let mut folder = rustix::fs::open(home, flags, Mode::empty())?;
+    for step in steps.components() {
+        folder = rustix::fs::openat(&folder, step.as_os_str(), flags | OFlags::NOFOLLOW, Mode::empty())?;
+    }
+    Ok(folder)
 }
 
 /// Lays `files` out below `dir`, which is new. On an error nothing is left of it.
@@ -154,6 +189,25 @@ mod tests {
         let names: Vec<_> = files.iter().map(|file| file.path.as_str()).collect();
         assert_eq!(names, ["a.txt", "deep/er/b"]);
         assert!(gather(&dir, 2).unwrap_err().contains("more than travels"));
+        // Known from its size, before a byte of it is read.
+        let huge = std::fs::File::create(dir.join("huge")).unwrap();
+        huge.set_len(1 << 40).unwrap();
+        assert!(gather(&dir, 1 << 20).unwrap_err().contains("more than travels"));
+    }
+
+    #[test]
+    fn a_directory_that_became_a_link_is_not_followed() {
+        let top = crate::testing::TempDir::new("state-link");
+        let dir = top.path().join("agents/a/state");
+        make_dir(dir.parent().unwrap()).unwrap();
+        make_dir(&top.path().join("elsewhere/state")).unwrap();
+        std::fs::write(top.path().join("elsewhere/state/secret"), "x").unwrap();
+        std::os::unix::fs::symlink(top.path().join("elsewhere/state"), &dir).unwrap();
+        assert!(gather(&dir, 100).is_err());
+        std::fs::remove_dir_all(top.path().join("agents")).unwrap();
+        make_dir(&top.path().join("agents")).unwrap();
+        std::os::unix::fs::symlink(top.path().join("elsewhere"), top.path().join("agents/a")).unwrap();
+        assert!(gather(&dir, 100).is_err());
     }
 
     #[test]

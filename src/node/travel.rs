@@ -17,6 +17,8 @@ use std::time::{Duration, Instant};
 
 /// What the envelope and the timeout take of a line beside the payload, bytes.
 const ENVELOPE: usize = 4096;
+/// What is kept of a deadline for the answer's way back, at most.
+const HOP_RESERVE: Duration = Duration::from_millis(100);
 /// How long one question about an open transfer may take.
 const QUESTION: Duration = Duration::from_secs(10);
 /// How long a destination may take to call a transfer off.
@@ -230,8 +232,8 @@ impl Node {
     /// Sends the transfer once.
     fn attempt(&self, transfer: &Transfer, deadline: Instant) -> Step {
         let left = deadline.saturating_duration_since(Instant::now());
-        // The destination answers before we stop listening.
-        let theirs = left.saturating_sub((left / 10).min(Duration::from_secs(2)));
+        // The destination answers before we stop listening. What a hop takes off is small: a tour has many.
+        let theirs = left.saturating_sub((left / 20).min(HOP_RESERVE));
         let payload = format!("{},\"timeout\":{:.3}}}", transfer.body, theirs.as_secs_f64().max(0.001));
         let answer = match self.exchange(transfer, "receive_agent", &payload, deadline) {
             Ok(answer) => answer,
