@@ -70,19 +70,26 @@ pub fn encode_parts<E>(bytes: &[u8], mut sink: impl FnMut(&[u8]) -> Result<(), E
 
 /// Writes the text of `bytes` to `text`, which is as long as it.
 fn fill(bytes: &[u8], text: &mut [u8]) {
-    let mut groups = bytes.chunks_exact(3);
-    let mut digits = text.chunks_exact_mut(4);
-    for (group, place) in groups.by_ref().zip(digits.by_ref()) {
-        let bits = u32::from(group[0]) << 16 | u32::from(group[1]) << 8 | u32::from(group[2]);
-        place[..2].copy_from_slice(&PAIRS[(bits >> 12) as usize & 4095]);
-        place[2..].copy_from_slice(&PAIRS[bits as usize & 4095]);
+    // Two groups at a time: the loop's own work counts here.
+    let mut pairs = bytes.chunks_exact(6);
+    let mut digits = text.chunks_exact_mut(8);
+    for (pair, place) in pairs.by_ref().zip(digits.by_ref()) {
+        let bits = u64::from_be_bytes([0, 0, pair[0], pair[1], pair[2], pair[3], pair[4], pair[5]]);
+        place[..2].copy_from_slice(&PAIRS[(bits >> 36) as usize & 4095]);
+        place[2..4].copy_from_slice(&PAIRS[(bits >> 24) as usize & 4095]);
+        place[4..6].copy_from_slice(&PAIRS[(bits >> 12) as usize & 4095]);
+        place[6..].copy_from_slice(&PAIRS[bits as usize & 4095]);
     }
-    let (rest, Some(place)) = (groups.remainder(), digits.next()) else { return };
-    let byte = |i: usize| u32::from(rest.get(i).copied().unwrap_or(0));
-    let bits = byte(0) << 16 | byte(1) << 8;
-    place[..2].copy_from_slice(&PAIRS[(bits >> 12) as usize & 4095]);
-    place[2] = if rest.len() > 1 { ALPHABET[(bits >> 6) as usize & 63] } else { b'=' };
-    place[3] = b'=';
+    let rest = pairs.remainder();
+    let place = if rest.len() > 3 { digits.next() } else { Some(digits.into_remainder()) };
+    for (group, place) in rest.chunks(3).zip(place.into_iter().flat_map(|place| place.chunks_exact_mut(4))) {
+        let byte = |i: usize| u32::from(group.get(i).copied().unwrap_or(0));
+        let bits = byte(0) << 16 | byte(1) << 8 | byte(2);
+        for (at, digit) in place.iter_mut().enumerate() {
+            let value = (bits >> (18 - 6 * at)) as usize & 63;
+            *digit = if at > group.len() { b'=' } else { ALPHABET[value] };
+        }
+    }
 }
 
 /// The bytes of base64 text, strictly: no white space, whole groups, padding only at the end, and no
@@ -209,18 +216,30 @@ pub fn is_space(character: char) -> bool {
 /// Decodes groups of four digits while there are some and there is room; how many.
 fn groups(text: &[u8], plain: &mut [u8]) -> usize {
     let [first, second, third, fourth] = &PLACES;
+    let group = |digits: &[u8]| {
+        first[usize::from(digits[0])]
+            | second[usize::from(digits[1])]
+            | third[usize::from(digits[2])]
+            | fourth[usize::from(digits[3])]
+    };
     let mut done = 0;
-    for (group, place) in text.chunks_exact(4).zip(plain.chunks_exact_mut(3)) {
-        let bits = first[usize::from(group[0])]
-            | second[usize::from(group[1])]
-            | third[usize::from(group[2])]
-            | fourth[usize::from(group[3])];
+    // Two groups at a time, and then the one that may be left.
+    for (pair, place) in text.chunks_exact(8).zip(plain.chunks_exact_mut(6)) {
+        let (one, two) = (group(&pair[..4]), group(&pair[4..]));
+        if one | two >= WRONG {
+            break;
+        }
+        let bits = u64::from(one) << 24 | u64::from(two);
+        place.copy_from_slice(&bits.to_be_bytes()[2..]);
+        done += 2;
+    }
+    for (digits, place) in text[done * 4..].chunks_exact(4).zip(plain[done * 3..].chunks_exact_mut(3)).take(2)
+    {
+        let bits = group(digits);
         if bits >= WRONG {
             break;
         }
-        place[0] = (bits >> 16) as u8;
-        place[1] = (bits >> 8) as u8;
-        place[2] = bits as u8;
+        place.copy_from_slice(&bits.to_be_bytes()[1..]);
         done += 1;
     }
     done

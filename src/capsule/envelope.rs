@@ -79,10 +79,6 @@ impl<'a> Envelope<'a> {
             });
         };
         let end = end.ok_or_else(|| CapsuleError::MissingEnd { line: line_at(start) })?;
-        if end < payload + PAYLOAD.len() {
-            // They share hyphens.
-            return Err(CapsuleError::EndBeforePayload { line: line_at(end) });
-        }
 
         let line = line_at(start);
         let headers = Headers::parse(&text[inside..payload], line)?;
@@ -189,7 +185,7 @@ mod tests {
     #[test]
     fn markers_that_share_their_hyphens_are_no_markers() {
         let text = GOOD.replace("-----PAYLOAD-----\naa\n\n-----END", "-----PAYLOAD-----END");
-        assert_eq!(wrong(&text), CapsuleError::EndBeforePayload { line: 13 });
+        assert_eq!(wrong(&text), CapsuleError::MissingPayload { line: 2 });
         assert_eq!(
             wrong("-----BEGIN AGENT CAPSULE-----END AGENT CAPSULE-----"),
             CapsuleError::MissingPayload { line: 1 }

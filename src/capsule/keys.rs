@@ -28,7 +28,7 @@ pub struct PublicKey {
 /// An Ed25519 private key; never shown by `Debug`.
 #[derive(Clone)]
 pub struct PrivateKey {
-    pub(super) key: SigningKey,
+    pub(super) key: Box<SigningKey>,
 }
 
 /// The bytes of a shared key; never shown by `Debug`.
@@ -95,7 +95,7 @@ impl PrivateKey {
         if filled != bytes.len() {
             return Err(CapsuleError::Io("drawing random bytes: too few".into()));
         }
-        Ok(PrivateKey { key: SigningKey::from_bytes(&bytes) })
+        Ok(PrivateKey { key: Box::new(SigningKey::from_bytes(&bytes)) })
     }
 
     /// The key in this file.
@@ -105,7 +105,7 @@ impl PrivateKey {
     pub fn read(path: &Path) -> Result<PrivateKey, CapsuleError> {
         let bytes = key_bytes(&read_key(path, "private")?);
         let bytes = bytes.ok_or_else(|| CapsuleError::Key("invalid Ed25519 private key".into()))?;
-        Ok(PrivateKey { key: SigningKey::from_bytes(&bytes) })
+        Ok(PrivateKey { key: Box::new(SigningKey::from_bytes(&bytes)) })
     }
 
     /// The key that checks what this one signs.

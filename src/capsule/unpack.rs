@@ -3,7 +3,8 @@
 //! Everything is known before the first write: the payload is verified, every file of a bundle checked
 //! ([`super::bundle`]), and no file is there already. Only then is the destination made. Below it each
 //! directory is opened in the one before, never through a link, and each file is created anew, with
-//! plain permissions. If writing fails on the way, what was written is taken away again.
+//! plain permissions. If writing fails on the way, what was written is taken away again (what `--force`
+//! replaced does not come back).
 
 use std::fs::{self, File};
 use std::io::{self, Write};

@@ -1,0 +1,65 @@
+//! Agents in capsules.
+
+use agentcontainer::capsule::{self, Payload, Policy};
+
+use super::support::Scratch;
+
+#[test]
+fn an_agent_travels_with_what_it_remembers_and_its_files() {
+    let scratch = Scratch::new();
+    let fingerprint = scratch.keys("dev");
+    scratch.file("scout.py", "def handle(ctx, message):\n    return 1\n");
+    scratch.file("m.json", r#"{"seen":[1.0]}"#);
+    scratch.file("files/z.txt", "z");
+    scratch.file("files/sub/ü.bin", [0, 255]);
+    scratch.file("files/__pycache__/x.pyc", "");
+    let words = [
+        "pack-agent",
+        "scout.py",
+        "--memory",
+        "m.json",
+        "--state",
+        "files",
+        "--requested-capability",
+        "run",
+        "--requested-capability",
+        "read_file",
+        "--sign-ed25519-key",
+        "dev.key",
+        "--signature-key-id",
+        "dev",
+        "--out",
+        "a.txt",
+    ];
+    let printed = scratch.run_as(&words, |_| {}).ok();
+    assert!(printed.starts_with("capsule path: a.txt\ncapsule bytes: "), "{printed}");
+
+    let mail = format!("Please deploy:\r\n{}thanks", std::fs::read_to_string(scratch.at("a.txt")).unwrap());
+    let opened = capsule::open(&mail, &Policy::default(), None).unwrap();
+    let Payload::Bundle(files) = &opened.payload else { panic!("one file") };
+    let paths: Vec<&str> = files.iter().map(|(path, _)| &**path).collect();
+    assert_eq!(paths, ["agent.py", "memory.json", "state/z.txt", "state/sub/ü.bin"]);
+    assert_eq!(opened.payload.get("memory.json"), Some(&br#"{"seen":[1.0]}"#[..]));
+    let manifest = opened.manifest.as_ref().unwrap();
+    assert_eq!(manifest.capsule_type, "agent");
+    assert_eq!(manifest.requested_capabilities, ["run", "read_file"]);
+    let signer = opened.signer.unwrap();
+    assert_eq!((signer.key_id.as_deref(), &*signer.fingerprint), (Some("dev"), &*fingerprint));
+    // What is sent on is the capsule alone, and its signature holds.
+    assert_eq!(opened.text, std::fs::read_to_string(scratch.at("a.txt")).unwrap());
+}
+
+#[test]
+fn what_is_no_agent_is_not_packed() {
+    let scratch = Scratch::new();
+    scratch.file("a.py", "x = 1\n");
+    scratch.file("list.json", "[]");
+    let refused = |words: &[&str]| scratch.run_as(words, |_| {}).refused();
+    let memory = refused(&["pack-agent", "a.py", "--memory", "list.json", "--out", "o"]);
+    assert_eq!(memory, "the memory is an array, not an object");
+    assert_eq!(refused(&["pack-agent", "a.py"]), "pack-agent: --out FILE is missing");
+    scratch.file("state/big", vec![0; 20 << 20]);
+    let large = refused(&["pack-agent", "a.py", "--state", "state", "--out", "o"]);
+    assert!(large.ends_with("bytes of a message, and 33488896 fit"), "{large}");
+    assert!(!scratch.at("o").exists());
+}
