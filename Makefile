@@ -40,6 +40,11 @@ static:
 bench:
 	$(CARGO) bench --locked --bench speed
 
+# Capsules beside the reference program (from PyPI, into a virtual environment below target/) and beside sha256sum
+# and base64, in one run.
+bench-capsule: build
+	python3 tools/bench_capsule.py
+
 clean:
 	$(CARGO) clean
 	rm -rf build

@@ -62,17 +62,23 @@ impl<'a> Envelope<'a> {
         let start = find(text, 0, BEGIN).ok_or(CapsuleError::MissingBegin)?;
         let inside = start + BEGIN.len();
         let line_at = |at: usize| line_of(text, at);
-        let end = find(text, inside, END);
-        let block = &text[..end.unwrap_or(text.len())];
-        if let Some(nested) = find(block, inside, BEGIN) {
-            return Err(CapsuleError::NestedBegin { line: line_at(nested) });
-        }
-        let Some(payload) = find(block, inside, PAYLOAD) else {
-            // Told apart from a capsule without PAYLOAD, behind which another one follows.
-            let late = end.filter(|end| {
-                let next = find(text, *end, BEGIN).unwrap_or(text.len());
-                find(&text[..next], *end, PAYLOAD).is_some()
-            });
+        // One walk to END, whatever stands before it.
+        let (mut payload, mut at) = (None, inside);
+        let end = loop {
+            match next_marker(text, at) {
+                Some((nested, BEGIN)) => {
+                    return Err(CapsuleError::NestedBegin { line: line_at(nested) });
+                }
+                Some((found, PAYLOAD)) => {
+                    payload = payload.or(Some(found));
+                    at = found + PAYLOAD.len();
+                }
+                end => break end.map(|(found, _)| found),
+            }
+        };
+        let Some(payload) = payload else {
+            // Told apart from a capsule without PAYLOAD, behind which another one may follow.
+            let late = end.filter(|end| matches!(next_marker(text, end + END.len()), Some((_, PAYLOAD))));
             return Err(match late {
                 Some(end) => CapsuleError::EndBeforePayload { line: line_at(end) },
                 None => CapsuleError::MissingPayload { line: line_at(start) },
@@ -144,6 +150,19 @@ pub(super) fn find(text: &str, from: usize, marker: &str) -> Option<usize> {
     None
 }
 
+/// The next marker at or behind `from`.
+fn next_marker(text: &str, from: usize) -> Option<(usize, &'static str)> {
+    let mut at = from;
+    while let Some(hyphen) = text.get(at..).and_then(|rest| rest.find('-')) {
+        at += hyphen;
+        if let Some(marker) = MARKERS.into_iter().find(|marker| text[at..].starts_with(marker)) {
+            return Some((at, marker));
+        }
+        at += 1;
+    }
+    None
+}
+
 /// The line, counted from 1, in which the byte `at` stands.
 fn line_of(text: &str, at: usize) -> usize {
     1 + text.as_bytes().iter().take(at).filter(|byte| **byte == b'\n').count()
@@ -185,7 +204,7 @@ mod tests {
     #[test]
     fn markers_that_share_their_hyphens_are_no_markers() {
         let text = GOOD.replace("-----PAYLOAD-----\naa\n\n-----END", "-----PAYLOAD-----END");
-        assert_eq!(wrong(&text), CapsuleError::MissingPayload { line: 2 });
+        assert_eq!(wrong(&text), CapsuleError::MissingEnd { line: 2 });
         assert_eq!(
             wrong("-----BEGIN AGENT CAPSULE-----END AGENT CAPSULE-----"),
             CapsuleError::MissingPayload { line: 1 }

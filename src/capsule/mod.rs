@@ -30,6 +30,22 @@
 //! 4. [`codec`], the payload's size and its SHA-256.
 //! 5. [`bundle`], if it is a directory: each path, size and hash; and only then [`unpack`].
 //!
+//! # Where this is stricter than the reference implementation
+//!
+//! What that packs is read here and the other way round, byte for byte; but a capsule is refused here, and
+//! taken there, that
+//!
+//! * has an END marker within its headers, or a compression or encryption that V0 does not have;
+//! * has spare bits in its base64, a key twice in a JSON object, or a boolean for a size;
+//! * names a file with a slash, a backslash, NUL, `.` or `..`, or has a bundle with such a path, a path
+//!   twice, a wrong hash anywhere (there, what stands before it is written), or a file that is there already;
+//! * is unsigned and leaves a trusted key's id in place for the policy, or names a key that one of several
+//!   entries of the registry revokes.
+//!
+//! `inspect` and `scan` report a signature that is wrong or of an unknown mode, and a policy that wants a
+//! registry and is not met, as failures; audit events of failures hold the policy in force, not the
+//! default. A signature over base64 holds if lines got blanks at their ends. An empty HMAC key is none.
+//!
 //! # An example
 //!
 //! ```

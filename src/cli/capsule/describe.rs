@@ -1,13 +1,11 @@
 //! `codecs` and `reference FILE --uri URI`.
 
-use std::path::Path;
-
 use super::args::{required, Command, Given};
-use super::receive::JSON;
+use super::receive::{not_text, read_bytes, JSON};
 use super::{line, Outcome};
 use crate::capsule::codec::CODECS;
 use crate::capsule::json::{array, Object};
-use crate::capsule::{normalized, reference, CapsuleError, Envelope, MAX_TEXT_BYTES};
+use crate::capsule::{normalized, reference, Envelope, Policy};
 
 pub(super) static CODECS_COMMAND: Command =
     Command { name: "codecs", about: "Lists the codecs of this build.", operand: None, flags: &[JSON] };
@@ -44,10 +42,10 @@ pub(super) fn codecs(given: &Given) -> Outcome {
 
 pub(super) fn reference(given: &Given) -> Outcome {
     let uri = given.text("uri")?.unwrap_or_default();
-    let file = read_bytes(given.operand())?;
+    // The hash is of the file's bytes, not of the text they become.
+    let file = read_bytes(given.operand(), &Policy::default())?;
     let sha256 = reference::file_sha256(&file);
-    let not_text = || CapsuleError::Io(format!("reading {}: it is not UTF-8 text", given.subject()));
-    let text = String::from_utf8(file).map_err(|_| not_text())?;
+    let text = String::from_utf8(file).map_err(|_| not_text(given.operand()))?;
     let text = normalized(&text);
     let envelope = Envelope::parse(&text)?;
     Ok(if given.has(JSON.name) {
@@ -55,17 +53,4 @@ pub(super) fn reference(given: &Given) -> Outcome {
     } else {
         reference::text(&envelope, &uri, &sha256)
     })
-}
-
-/// A capsule's file as it lies there: its hash is of these bytes, not of the text they become.
-fn read_bytes(path: &Path) -> Result<Vec<u8>, CapsuleError> {
-    use std::io::Read;
-    let failed = |error: std::io::Error| CapsuleError::Io(format!("reading {}: {error}", path.display()));
-    let mut bytes = Vec::new();
-    let file = std::fs::File::open(path).map_err(failed)?;
-    file.take(MAX_TEXT_BYTES + 1).read_to_end(&mut bytes).map_err(failed)?;
-    if bytes.len() as u64 > MAX_TEXT_BYTES {
-        return Err(failed(std::io::Error::other(format!("more than {MAX_TEXT_BYTES} bytes"))));
-    }
-    Ok(bytes)
 }

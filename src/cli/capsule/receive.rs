@@ -62,8 +62,17 @@ pub(super) fn read_rules(given: &Given, policy: &mut Policy) -> Result<Option<Re
     given.path(REGISTRY.name).map(|path| registry_file::read(&path)).transpose()
 }
 
-/// A file that may hold a capsule: its text, and nothing is copied if it has no CR.
+/// A file that may hold a capsule: its text with LF, and nothing is copied if it has no CR.
 pub(super) fn read_text(path: &Path, policy: &Policy) -> Result<String, CapsuleError> {
+    let text = String::from_utf8(read_bytes(path, policy)?).map_err(|_| not_text(path))?;
+    Ok(match normalized(&text) {
+        Cow::Owned(text) => text,
+        Cow::Borrowed(_) => text,
+    })
+}
+
+/// A file that may hold a capsule, as it lies there.
+pub(super) fn read_bytes(path: &Path, policy: &Policy) -> Result<Vec<u8>, CapsuleError> {
     let failed =
         |what: &dyn std::fmt::Display| CapsuleError::Io(format!("reading {}: {what}", path.display()));
     let limit = MAX_TEXT_BYTES.max(policy.max_payload_bytes.saturating_mul(2));
@@ -74,11 +83,11 @@ pub(super) fn read_text(path: &Path, policy: &Policy) -> Result<String, CapsuleE
     if bytes.len() as u64 > limit {
         return Err(failed(&format!("more than {limit} bytes")));
     }
-    let text = String::from_utf8(bytes).map_err(|_| failed(&"it is not UTF-8 text"))?;
-    Ok(match normalized(&text) {
-        Cow::Owned(text) => text,
-        Cow::Borrowed(_) => text,
-    })
+    Ok(bytes)
+}
+
+pub(super) fn not_text(path: &Path) -> CapsuleError {
+    CapsuleError::Io(format!("reading {}: it is not UTF-8 text", path.display()))
 }
 
 /// The keys that the capsule's mode asks for; others are not even read.
