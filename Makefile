@@ -6,7 +6,7 @@ STATIC_TARGET := $(ARCH)-unknown-linux-musl
 BINARY := target/release/agentcontainer
 STATIC_BINARY := target/$(STATIC_TARGET)/release/agentcontainer
 
-.PHONY: build demo demo-handoff test check lint static bench clean
+.PHONY: build demo demo-handoff test check lint static bench bench-capsule fuzz clean
 
 build:
 	$(CARGO) build --release --locked
@@ -44,6 +44,10 @@ bench:
 # and base64, in one run.
 bench-capsule: build
 	python3 tools/bench_capsule.py
+
+# Mutated texts for the readers of what strangers send; a panic ends it. SECONDS=600 make fuzz
+fuzz:
+	SECONDS=$(or $(SECONDS),60) $(CARGO) bench --locked --bench fuzz
 
 clean:
 	$(CARGO) clean

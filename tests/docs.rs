@@ -1,7 +1,9 @@
-//! What the documents show is run: the README's shell blocks in order, PROTOCOL.md's examples.
+//! What the documents show is run: the shell blocks of README.md and CAPSULE.md in order, PROTOCOL.md's
+//! examples, and the policies of CAPSULE-THREATS.md are read.
 
 #[path = "support/mod.rs"]
 mod support;
+use agentcontainer::capsule::Policy;
 use serde_json::{json, Value};
 use std::path::Path;
 use std::process::Command;
@@ -49,6 +51,58 @@ fn is_there(program: &str) -> bool {
     Command::new("sh").args(["-c", &format!("command -v {program} >/dev/null")]).status().unwrap().success()
 }
 
+/// Runs a document's shell blocks in order, as one script in `dir`, and compares what each prints with
+/// the text block behind it. Port 7000 is a free one; `paths` come before this process's PATH.
+fn run_as_printed(document: &str, dir: &Path, paths: &[&Path]) {
+    let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port().to_string();
+    let all = blocks(document);
+    let mut script = String::from("set -eu\nnode=\ntrap 'kill \"$node\" 2>/dev/null || true' EXIT\n");
+    let mut expected = Vec::new();
+    for (index, (language, block)) in all.iter().enumerate() {
+        if language == "sh" {
+            script.push_str(&format!("printf '@@%s\\n' {index}\n{}\n", block.replace("7000", &free)));
+            let output = all.get(index + 1).filter(|next| next.0 == "text");
+            expected.push((index, output.map(|next| next.1.clone())));
+        }
+    }
+    assert!(expected.len() >= 6, "{document} has its shell blocks");
+    let mut path = String::new();
+    for place in paths {
+        path.push_str(&format!("{}:", place.display()));
+    }
+    path.push_str(&std::env::var("PATH").unwrap());
+    let output = Command::new("sh")
+        .args(["-c", &script])
+        .current_dir(dir)
+        .env("PATH", path)
+        .env("HOME", dir)
+        .env_remove("XDG_STATE_HOME")
+        .env_remove("AGENTCONTAINER_SECRET")
+        .output()
+        .unwrap();
+    let printed = String::from_utf8_lossy(&output.stdout).into_owned();
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    let log = std::fs::read_to_string(dir.join("node.log")).unwrap_or_default();
+    assert!(output.status.success(), "{document}: {}\n{printed}\n{said}\n{log}", output.status);
+    for (index, wanted) in expected {
+        let Some(wanted) = wanted else { continue };
+        let from = printed.split(&format!("@@{index}\n")).nth(1).unwrap();
+        let part = from.split("@@").next().unwrap();
+        assert!(
+            matches(wanted.trim_end(), part.trim_end()),
+            "{document}, block {index}: expected\n{wanted}\ngot\n{part}\n{said}\n{log}"
+        );
+    }
+}
+
+fn top() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+}
+
+fn binary() -> &'static Path {
+    Path::new(env!("CARGO_BIN_EXE_agentcontainer"))
+}
+
 #[test]
 fn the_readme_is_run_as_printed() {
     for tool in ["nc", "jq", "openssl"] {
@@ -57,52 +111,68 @@ fn the_readme_is_run_as_printed() {
             return;
         }
     }
-    let top = Path::new(env!("CARGO_MANIFEST_DIR"));
     let dir = support::TempDir::new("readme");
     for name in ["agents", "examples", "fixtures"] {
-        std::os::unix::fs::symlink(top.join(name), dir.path().join(name)).unwrap();
+        std::os::unix::fs::symlink(top().join(name), dir.path().join(name)).unwrap();
     }
-    // Another node of the same user, whose secret is not the one to take; and no XDG_STATE_HOME.
+    // Another node of the same user, whose secret is not the one to take.
     dir.write(
         ".local/state/agentcontainer/another/node.json",
         r#"{"name":"another","host":"127.0.0.1","port":1,"pid":1}"#,
     );
     dir.write(".local/state/agentcontainer/another/meta/admin.secret", "another secret\n");
-    let binary = Path::new(env!("CARGO_BIN_EXE_agentcontainer"));
-    let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port().to_string();
-    let all = blocks("README.md");
-    let mut script = String::from("set -eu\ntrap 'kill \"$node\" 2>/dev/null || true' EXIT\n");
-    let mut expected = Vec::new();
-    for (index, (language, block)) in all.iter().enumerate() {
-        if language == "sh" {
-            script.push_str(&format!("printf '@@%s\\n' {index}\n{}\n", block.replace("7000", &free)));
-            let output = all.get(index + 1).filter(|next| next.0 == "text" && index + 2 < all.len());
-            expected.push((index, output.map(|next| next.1.clone())));
-        }
+    run_as_printed("README.md", dir.path(), &[binary().parent().unwrap()]);
+}
+
+#[test]
+fn the_page_about_capsules_is_run_as_printed() {
+    let dir = support::TempDir::new("capsule-page");
+    std::os::unix::fs::symlink(top().join("agents"), dir.path().join("agents")).unwrap();
+    let bin = support::TempDir::new("capsule-page-bin");
+    for name in ["agentcontainer", "agentcapsule"] {
+        std::os::unix::fs::symlink(binary(), bin.path().join(name)).unwrap();
     }
-    assert!(expected.len() >= 6, "the README has its shell blocks");
-    let path = format!("{}:{}", binary.parent().unwrap().display(), std::env::var("PATH").unwrap());
-    let output = Command::new("sh")
-        .args(["-c", &script])
-        .current_dir(dir.path())
-        .env("PATH", path)
-        .env("HOME", dir.path())
-        .env_remove("XDG_STATE_HOME")
-        .env_remove("AGENTCONTAINER_SECRET")
-        .output()
-        .unwrap();
-    let printed = String::from_utf8_lossy(&output.stdout).into_owned();
-    let said = String::from_utf8_lossy(&output.stderr).into_owned();
-    let log = std::fs::read_to_string(dir.path().join("node.log")).unwrap_or_default();
-    assert!(output.status.success(), "{}\n{printed}\n{said}\n{log}", output.status);
-    for (index, wanted) in expected {
-        let Some(wanted) = wanted else { continue };
-        let from = printed.split(&format!("@@{index}\n")).nth(1).unwrap();
-        let part = from.split("@@").next().unwrap();
-        assert!(
-            matches(wanted.trim_end(), part.trim_end()),
-            "block {index}: expected\n{wanted}\ngot\n{part}\n{said}\n{log}"
-        );
+    run_as_printed("docs/CAPSULE.md", dir.path(), &[bin.path()]);
+}
+
+#[test]
+fn the_policies_that_the_threat_page_shows_are_policies() {
+    let shown = blocks("docs/CAPSULE-THREATS.md");
+    let policies: Vec<Policy> = shown
+        .iter()
+        .filter(|block| block.0 == "json")
+        .map(|block| {
+            let value: Value = serde_json::from_str(&block.1).unwrap();
+            assert_eq!(value.as_object().unwrap().len(), 11, "it has all fields: {value}");
+            Policy::parse(&block.1).unwrap()
+        })
+        .collect();
+    let [observing, signed, small] = &policies[..] else { panic!("three policies, not {}", policies.len()) };
+    assert_eq!(*observing, Policy::default());
+    for strict in [signed, small] {
+        assert!(!strict.allow_unsigned && strict.require_signature_registry);
+        assert!(strict.required_signature_modes.iter().eq(["ed25519"]));
+    }
+    assert!(small.max_payload_bytes < signed.max_payload_bytes && small.allowed_content_types.len() == 1);
+}
+
+#[test]
+fn the_page_about_capsules_names_every_field_of_a_policy_and_every_command() {
+    let page = std::fs::read_to_string(top().join("docs/CAPSULE.md")).unwrap();
+    let policy: Value = serde_json::from_str(&Policy::default().json()).unwrap();
+    for name in policy.as_object().unwrap().keys() {
+        assert!(page.contains(&format!("`{name}`")), "{name}");
+    }
+    for name in agentcontainer::capsule::headers::REQUIRED {
+        assert!(page.contains(&format!("`{name}`")), "{name}");
+    }
+    let help = Command::new(binary()).args(["capsule", "--help"]).output().unwrap();
+    let help = String::from_utf8(help.stdout).unwrap();
+    let commands = help.lines().filter_map(|line| Some(line.strip_prefix("  ")?.split("  ").next()?.trim()));
+    let commands: Vec<&str> = commands.collect();
+    assert!(commands.len() >= 17, "{commands:?}");
+    for name in commands {
+        assert!(page.contains(&format!("`{name}")), "{name}");
     }
 }
 

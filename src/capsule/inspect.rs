@@ -104,6 +104,9 @@ impl Inspection {
         line("content type", headers.required("content_type"));
         if let Some(manifest) = &envelope.manifest {
             line("capsule type", &manifest.capsule_type);
+            if !manifest.task_id.is_empty() {
+                line("task id", &manifest.task_id);
+            }
             if let Some(delivery) = &manifest.delivery {
                 line("delivery mode", &delivery.mode);
                 if let Some(uri) = &delivery.uri {

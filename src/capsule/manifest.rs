@@ -153,7 +153,10 @@ impl Delivery {
         let mode = json.get("mode").and_then(|mode| mode.as_str());
         let mode = mode.filter(|mode| DELIVERY_MODES.contains(&&**mode));
         let mode = mode.ok_or("capsule manifest delivery mode is invalid")?.into_owned();
-        let uri = json.get("uri").map(|uri| uri.as_str().filter(|uri| !uri.is_empty()));
+        let uri = json
+            .get("uri")
+            .filter(|uri| uri.raw() != "null")
+            .map(|uri| uri.as_str().filter(|uri| !uri.is_empty()));
         if uri == Some(None) {
             return Err("capsule manifest delivery uri must be a non-empty string".into());
         }

@@ -113,7 +113,10 @@ fn check_ed25519(envelope: &Envelope<'_>, key: &PublicKey) -> Result<Checked, Ca
     let headers = &envelope.headers;
     let missing = CapsuleError::SignatureForm;
     let fingerprint = headers.get("signature_public_key_fingerprint");
-    if !fingerprint.ok_or(missing("missing Ed25519 public key fingerprint"))?.eq(&key.fingerprint()) {
+    if !fingerprint
+        .ok_or(missing("missing Ed25519 public key fingerprint"))?
+        .eq_ignore_ascii_case(&key.fingerprint())
+    {
         return Err(CapsuleError::FingerprintMismatch);
     }
     if headers.get("signature_value_encoding") != Some("base64") {

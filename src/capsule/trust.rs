@@ -145,7 +145,7 @@ pub fn assess(headers: &Headers, registry: Option<&Registry>) -> Option<Trust> {
         status,
         reason,
         key_id: Some(key_id.unwrap_or(&entry.key_id).into()),
-        fingerprint: Some(fingerprint.unwrap_or(&entry.fingerprint).into()),
+        fingerprint: Some(entry.fingerprint.clone()),
         publisher: entry.publisher.clone(),
         key: entry.key,
     })
@@ -204,7 +204,8 @@ impl Entry {
         }
         let required = |name: &str| {
             let text = json.get(name).and_then(|value| value.as_str()).map(String::from);
-            text.ok_or_else(|| wrong(&format!("signature registry key requires string field: {name}")))
+            text.filter(|text| !text.is_empty())
+                .ok_or_else(|| wrong(&format!("signature registry key requires string field: {name}")))
         };
         let optional = |name: &str| match json.get(name) {
             None => Ok(None),

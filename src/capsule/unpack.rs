@@ -15,7 +15,7 @@ use rustix::fs::{mkdirat, openat, statat, unlinkat, AtFlags, FileType, Mode, OFl
 use rustix::io::Errno;
 
 use super::bundle::{check_path, Bundle};
-use super::{CapsuleError, Envelope, BUNDLE_TYPE, FILE_TYPE};
+use super::{CapsuleError, Envelope, BUNDLE_TYPE};
 
 /// The name of a file whose capsule has none.
 pub const DEFAULT_NAME: &str = "payload.bin";
@@ -32,10 +32,6 @@ pub fn unpack(
     force: bool,
 ) -> Result<Vec<PathBuf>, CapsuleError> {
     match envelope.headers.required("content_type") {
-        FILE_TYPE => {
-            let name = file_name(envelope)?;
-            write_all(&[name], directory, force, |_, file| file.write_all(payload))
-        }
         BUNDLE_TYPE => {
             let bundle = Bundle::parse(payload)?;
             let names: Vec<&str> = bundle.files().iter().map(|file| &*file.path).collect();
@@ -47,7 +43,11 @@ pub fn unpack(
                 file.write_all(&plain)
             })
         }
-        other => Err(CapsuleError::ContentType(other.into())),
+        // Any other type, where a policy lets it in, is a file.
+        _ => {
+            let name = file_name(envelope)?;
+            write_all(&[name], directory, force, |_, file| file.write_all(payload))
+        }
     }
 }
 

@@ -14,6 +14,20 @@ use std::time::Duration;
 /// The longest cell that `list` shows of a result, characters.
 const CELL: usize = 48;
 
+/// What a file holds, as a member of a payload (`"source_code":…` or `"capsule":…`), not looked into
+/// if it is a capsule: only the node knows under which policy and registry.
+///
+/// # Errors
+/// The file can't be read, or is a source without a manifest.
+pub fn to_deploy(file: &Path) -> Result<String, Fault> {
+    let text = std::fs::read_to_string(file)
+        .map_err(|error| Fault::Local(format!("reading {}: {error}", file.display())))?;
+    match package::is_capsule(&text) {
+        true => Ok(format!("\"capsule\":{}", quote(&text))),
+        false => agent_in(file).map(|(agent, _)| agent),
+    }
+}
+
 /// An agent in a file, as a member of a payload (`"source_code":…` or `"capsule":…`), and what it says
 /// about itself. The node checks a capsule under a policy and registry of its own; here it is only
 /// opened.
@@ -64,6 +78,15 @@ pub fn activation_fault(node: &str, result: &str) -> Option<Fault> {
     Some(Answered::from_activation(node, &error).into())
 }
 
+/// Who signed the capsule that an agent came in: the key's id, or the start of its fingerprint, and how
+/// far it is trusted.
+fn signer(agent: wire::Json<'_>) -> String {
+    let text = |name: &str| agent.get("signer")?.get(name)?.as_str().map(|text| out::shown(&text));
+    let Some(fingerprint) = text("fingerprint") else { return "-".into() };
+    let key = text("key_id").unwrap_or_else(|| fingerprint.chars().take(12).collect());
+    format!("{key} ({})", text("trust").unwrap_or_default())
+}
+
 /// A member of an object, as it stands.
 pub fn member<'a>(object: &'a str, name: &str) -> Option<&'a str> {
     wire::parse(object).ok()?.get(name).map(|value| value.raw())
@@ -81,7 +104,7 @@ pub fn deploy(given: &Given) -> Result<(), Fault> {
     let activate =
         if given.flag("no-activate") { None } else { Some(activate.unwrap_or_else(|| "{}".into())) };
     let metadata = given.json_object("metadata")?;
-    let (agent, _) = agent_in(&file)?;
+    let agent = to_deploy(&file)?;
     let mut payload = deploy_payload(&agent, activate.as_deref(), timeout);
     payload.pop();
     if given.flag("fresh") {
@@ -143,7 +166,7 @@ pub fn list(given: &Given) -> Result<(), Fault> {
         out::note(&format!("no agents live on {}", answer.node().unwrap_or("the node")));
         return Ok(());
     }
-    let mut rows = vec![["AGENT", "STATUS", "PROCESS", "SEQUENCE", "HOOKS", "HOPS", "LAST RESULT"]
+    let mut rows = vec![["AGENT", "STATUS", "PROCESS", "SEQUENCE", "HOOKS", "HOPS", "SIGNER", "LAST RESULT"]
         .map(String::from)
         .to_vec()];
     for agent in agents {
@@ -160,6 +183,7 @@ pub fn list(given: &Given) -> Result<(), Fault> {
             cell("sequence"),
             cell("activations"),
             cell("hops"),
+            signer(agent),
             shortened(&cell("last_result")),
         ]);
     }

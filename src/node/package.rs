@@ -88,7 +88,10 @@ impl Node {
 
 /// Whether a text holds a capsule.
 pub fn is_capsule(text: &str) -> bool {
-    text.lines().any(|line| line.trim() == capsule::envelope::BEGIN)
+    // A quoted one is meant as one too: its own error says what is wrong with it.
+    text.lines().any(|line| {
+        line.trim_start_matches(['>', ' ', '\t', '\u{feff}']).trim_end() == capsule::envelope::BEGIN
+    })
 }
 
 /// Checks a capsule and takes the agent out of it.

@@ -142,11 +142,15 @@ pub(super) fn parse(
     }
 }
 
+/// An option that the reference lacks: it must not make an abbreviation ambiguous that is none there.
+const OURS_ALONE: &str = "created-at";
+
 fn flag(command: &'static Command, name: &str) -> Result<&'static Flag, String> {
     if let Some(flag) = command.flags.iter().find(|flag| flag.name == name) {
         return Ok(flag);
     }
-    let similar: Vec<&Flag> = command.flags.iter().filter(|flag| flag.name.starts_with(name)).collect();
+    let similar: Vec<&Flag> =
+        command.flags.iter().filter(|flag| flag.name.starts_with(name) && flag.name != OURS_ALONE).collect();
     match similar[..] {
         [flag] => Ok(flag),
         [] => Err(format!("there is no option --{name}")),
