@@ -1,10 +1,11 @@
 #!/bin/sh
-# Builds the static binary of a musl target and checks what it promises: no C library, at most 3 MB.
+# Builds the static binary of a musl target and checks what it promises: no C library, at most 3.6 MB.
 set -eu
 
 target=$1
 binary=$2
-most=3000000
+# With capsules; the node alone was 2.96 MB. TLS is some 1 MB of it, the tables for unwinding 0.3 MB.
+most=3600000
 
 missing() {
     echo "static: $1" >&2

@@ -104,16 +104,19 @@ impl Inspection {
         line("content type", headers.required("content_type"));
         if let Some(manifest) = &envelope.manifest {
             line("capsule type", &manifest.capsule_type);
-            if !manifest.task_id.is_empty() {
-                line("task id", &manifest.task_id);
-            }
             if let Some(delivery) = &manifest.delivery {
                 line("delivery mode", &delivery.mode);
                 if let Some(uri) = &delivery.uri {
                     line("delivery uri", uri);
                 }
             }
+            if !manifest.task_id.is_empty() {
+                line("task id", &manifest.task_id);
+            }
             line("manifest files", &manifest.files.to_string());
+            if !manifest.requested_capabilities.is_empty() {
+                line("requested capabilities", &manifest.requested_capabilities.join(", "));
+            }
         }
         line("compression", headers.required("compression"));
         line("encryption", headers.required("encryption"));
@@ -134,6 +137,9 @@ impl Inspection {
             line("signature trust", &format!("{} ({})", trust.status.name(), trust.reason));
         }
         line("payload sha256", headers.required("payload_sha256"));
+        for (name, value) in headers.iter().filter(|(name, _)| name.starts_with("lmcodec_")) {
+            line(name, value);
+        }
         line("created_by", headers.required("created_by"));
         line("created_at", headers.required("created_at"));
         line("payload character length", &envelope.payload.chars().count().to_string());
