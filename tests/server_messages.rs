@@ -429,7 +429,7 @@ fn payloads_are_typed_and_the_sentence_names_what_is_wrong() {
     for (kind, payload, part) in [
         ("deploy_agent", json!({}), "source_code"),
         ("deploy_agent", json!({"source_code": 3}), "string"),
-        ("deploy_agent", json!({"source_code": null}), "null"),
+        ("deploy_agent", json!({"source_code": null}), "neither source_code nor capsule"),
         ("deploy_agent", json!({"source_code": "x = 1"}), "AGENT_ID"),
         ("deploy_agent", json!({"source_code": COUNTER, "sourcecode": ""}), "sourcecode"),
         ("deploy_agent", json!({"source_code": COUNTER, "fresh": "yes"}), "\"fresh\" must be true or false"),
