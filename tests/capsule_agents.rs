@@ -25,7 +25,7 @@ fn signing(key: &PrivateKey) -> Signing {
 }
 
 /// A node with a policy and a registry that trusts `key`.
-fn careful(name: &str, key: &PrivateKey, tree: Option<TreeNode>) -> Lab {
+fn careful(name: &str, key: &PrivateKey, tree: Option<TreeNode>) -> Careful {
     let dir = support::TempDir::new("careful");
     let mut registry = Registry::default();
     registry.add(Entry::new("publisher", key.public())).unwrap();
@@ -38,8 +38,20 @@ fn careful(name: &str, key: &PrivateKey, tree: Option<TreeNode>) -> Lab {
         federation: tree,
         ..keys(name)
     });
-    std::mem::forget(dir); // read anew for each capsule; the system's temporary directory takes it
-    lab
+    Careful { lab, _dir: dir }
+}
+
+/// A node and the directory with its policy and registry, which it reads anew for each capsule.
+struct Careful {
+    lab: Lab,
+    _dir: support::TempDir,
+}
+
+impl std::ops::Deref for Careful {
+    type Target = Lab;
+    fn deref(&self) -> &Lab {
+        &self.lab
+    }
 }
 
 fn deploy(lab: &Lab, capsule: &str) -> Value {
