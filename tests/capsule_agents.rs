@@ -109,7 +109,7 @@ fn a_key_revoked_a_moment_ago_is_revoked() {
     let lab = careful("revoking", &key, None);
     let capsule = sealed(&agent("signed", BODY), signing(&key), &[]);
     deploy(&lab, &capsule);
-    let file = lab.running.node.config.keys.trust_registry.clone().unwrap();
+    let file = lab.running.node.config().keys.trust_registry.clone().unwrap();
     capsule::registry_file::edit(&file, |registry| registry.revoke(Some("publisher"), None, None).map(drop))
         .unwrap();
     let (code, text) = lab.err("deploy_agent", json!({"capsule": capsule}));

@@ -54,7 +54,7 @@ pub fn run(given: &Given) -> Result<(), Fault> {
     let pool = node.with(|running| Arc::clone(&running.node.pool))?;
     pool.start().map_err(no_python)?;
     let (caller, address) = node.with(|running| {
-        let secret = running.node.config.admin_secrets.first().cloned();
+        let secret = running.node.config().admin_secrets.first().cloned();
         let at = running.server.address();
         let caller =
             secret.map(|secret| Caller { sender: "admin".into(), secret, found: "the node itself".into() });

@@ -189,11 +189,11 @@ impl Node {
                 return Err(rejected(format!("this node waits for {expected:?} and takes no other agent")));
             }
         }
-        if order.trace.len() > self.config.keys.max_trace {
+        if order.trace.len() > self.config().keys.max_trace {
             return Err(rejected(format!(
                 "the trace has {} hops, more than the {} allowed here (max_trace)",
                 order.trace.len(),
-                self.config.keys.max_trace
+                self.config().keys.max_trace
             )));
         }
         // What travels beside a capsule is newer than what it holds.
@@ -229,7 +229,7 @@ impl Node {
         commit: impl FnOnce() -> Result<(), Failure>,
     ) -> Result<(Arc<Record>, Turn), Failure> {
         let id = incoming.package.manifest.id.clone();
-        let most = self.config.keys.max_agents;
+        let most = self.config().keys.max_agents;
         let no_room = || {
             Failure::new(
                 Code::Rejected,
@@ -303,7 +303,7 @@ impl Node {
         let loaded = turn.load(deadline, &host);
         loaded.map_err(|error| self.hook_failure(&record.id, error))?;
         let mut registry = lock(&self.registry);
-        if !registry.has_room(&record.id, self.config.keys.max_agents) {
+        if !registry.has_room(&record.id, self.config().keys.max_agents) {
             return Err(no_room());
         }
         commit()?;
@@ -361,7 +361,7 @@ impl Node {
             match payload.map(|payload| self.run_hook(record, turn, "on_activate", payload, deadline)) {
                 None => "registered",
                 Some(Ok(outcome)) => {
-                    match fits(outcome.result.get(), self.config.keys.max_message_bytes) {
+                    match fits(outcome.result.get(), self.config().keys.max_message_bytes) {
                         Ok(()) => raw = outcome.result.get().to_owned(),
                         Err(why) => drop(result.insert("result_error".into(), why.into())),
                     }
@@ -373,7 +373,7 @@ impl Node {
                     error.insert("error".into(), clipped(&failure.message, LONGEST_ERROR).into());
                     // Python's own part of it comes from the agent's process, which may say anything.
                     for (name, value) in &failure.fields {
-                        if fits(value.get(), self.config.keys.max_message_bytes / 2).is_ok() {
+                        if fits(value.get(), self.config().keys.max_message_bytes / 2).is_ok() {
                             error.insert((*name).into(), serde_json::to_value(value).unwrap_or_default());
                         }
                     }
@@ -389,7 +389,7 @@ impl Node {
 
     /// Whether an agent can have this id here.
     fn check_id(&self, id: &str) -> Result<(), Failure> {
-        if self.config.is_reserved(id) {
+        if self.config().is_reserved(id) {
             return Err(Failure::new(
                 Code::BadPayload,
                 format!("AGENT_ID {id:?} is taken by the node itself"),

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 impl Node {
     /// `describe_container`. `host` is this node's address as the asker sees it.
     pub fn describe(&self, host: &str) -> Value {
-        let keys = &self.config.keys;
+        let keys = &self.config().keys;
         let count = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         let agents = self.agents();
         let signers: Vec<Value> = agents

@@ -33,7 +33,7 @@ use serde_json::value::RawValue;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 
 /// How many `ctx` calls and background jobs run at once on the whole node.
@@ -88,14 +88,14 @@ pub struct Counters {
 
 /// A node.
 pub struct Node {
-    /// Its configuration.
-    pub config: Config,
     /// Where events go.
     pub log: Log,
     /// Counts since the start.
     pub counters: Counters,
     /// Who it is: its name and address as others know them.
     pub pool: Arc<Pool>,
+    name: String,
+    config: RwLock<Arc<Config>>,
     state_dir: PathBuf,
     places: Arc<state_files::Places>,
     /// Processes that are being started: they have room already and are not seen yet.
@@ -140,7 +140,8 @@ impl Node {
         }
         let node = Arc::new(Node {
             replay: Mutex::new(ReplayWindow::new(config.keys.clock_skew_s)),
-            config,
+            name: config.keys.container_name.clone(),
+            config: RwLock::new(Arc::new(config)),
             log,
             counters: Counters::default(),
             pool,
@@ -171,7 +172,12 @@ impl Node {
 
     /// The node's name.
     pub fn name(&self) -> &str {
-        &self.config.keys.container_name
+        &self.name
+    }
+
+    /// The configuration as it is now; a reload puts another in its place.
+    pub fn config(&self) -> Arc<Config> {
+        Arc::clone(&self.config.read().unwrap_or_else(PoisonError::into_inner))
     }
 
     /// Tells the node where it listens.
@@ -186,16 +192,16 @@ impl Node {
 
     /// This node's tree: as configured, or itself alone.
     pub fn tree(&self) -> TreeNode {
-        match &self.config.keys.federation {
+        match &self.config().keys.federation {
             Some(tree) => tree.clone(),
-            None => TreeNode::leaf(self.name(), &self.config.keys.listen_host, self.port()),
+            None => TreeNode::leaf(self.name(), &self.config().keys.listen_host, self.port()),
         }
     }
 
     /// What is told of this node's address to a peer at `address`: as configured, else the address
     /// listened on, else, where that is every address, the local one of a connection to that peer.
     pub fn advertised_to(&self, address: &crate::wire::Address) -> String {
-        if let Some(host) = &self.config.keys.advertise_host {
+        if let Some(host) = &self.config().keys.advertise_host {
             return host.clone();
         }
         match self.listening.get() {
@@ -203,7 +209,7 @@ impl Node {
                 local_address_towards(address).unwrap_or_else(|| "127.0.0.1".into())
             }
             Some(listening) => listening.ip().to_string(),
-            None => self.config.keys.listen_host.clone(),
+            None => self.config().keys.listen_host.clone(),
         }
     }
 
@@ -229,7 +235,7 @@ impl Node {
 
     /// The longest that a hook may run.
     pub fn hook_limit(&self) -> Duration {
-        Duration::try_from_secs_f64(self.config.keys.hook_timeout_s).unwrap_or(Duration::from_secs(300))
+        Duration::try_from_secs_f64(self.config().keys.hook_timeout_s).unwrap_or(Duration::from_secs(300))
     }
 
     /// Whether the node is shutting down.
@@ -267,7 +273,7 @@ impl Node {
                 Err(NoTurn::Full) => {
                     let text = format!(
                         "{id} has as many messages waiting as it may ({})",
-                        self.config.keys.inbox_length
+                        self.config().keys.inbox_length
                     );
                     return Err(Failure::new(Code::Busy, text));
                 }
@@ -361,7 +367,7 @@ impl Node {
     /// kept until what is returned is dropped, when the process counts by itself.
     pub(crate) fn make_room(&self) -> Result<Starting<'_>, Failure> {
         let mut starting = lock(&self.starting);
-        let most = self.config.keys.max_live_agents;
+        let most = self.config().keys.max_live_agents;
         let mut live: Vec<_> =
             self.agents().into_iter().filter(|record| record.life.pid().is_some()).collect();
         live.sort_by_key(|record| record.life.last_used());
@@ -415,7 +421,7 @@ impl Node {
 
     /// Puts a message into an agent's inbox and does not wait for it.
     pub fn wake(self: &Arc<Self>, record: &Arc<Record>, message: String) -> Result<(), Failure> {
-        if record.life.waiting() >= self.config.keys.inbox_length {
+        if record.life.waiting() >= self.config().keys.inbox_length {
             return Err(Failure::new(
                 Code::Busy,
                 format!("{} has as many messages waiting as it may", record.id),
@@ -440,7 +446,7 @@ impl Node {
     }
 
     fn tick(self: &Arc<Self>) {
-        let idle = Duration::try_from_secs_f64(self.config.keys.idle_timeout_s).unwrap_or(Duration::MAX);
+        let idle = Duration::try_from_secs_f64(self.config().keys.idle_timeout_s).unwrap_or(Duration::MAX);
         if !idle.is_zero() {
             for record in self.agents() {
                 if record.life.hibernate(idle) {

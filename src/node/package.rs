@@ -73,13 +73,13 @@ impl Node {
 
     fn open_capsule(&self, text: &str) -> Result<Package, Failure> {
         let registry = self.trust_registry()?;
-        open(text, &self.config.capsule_policy, registry.as_ref())
+        open(text, &self.config().capsule_policy, registry.as_ref())
             .map_err(|why| Failure::new(Code::Rejected, format!("the capsule: {why}")))
     }
 
     /// The registry as it is now: a key that was revoked a moment ago counts as revoked.
     fn trust_registry(&self) -> Result<Option<Registry>, Failure> {
-        let Some(file) = &self.config.keys.trust_registry else { return Ok(None) };
+        let Some(file) = &self.config().keys.trust_registry else { return Ok(None) };
         capsule::registry_file::read(file)
             .map(Some)
             .map_err(|error| Failure::new(Code::Internal, format!("the trust registry: {error}")))

@@ -75,11 +75,11 @@ impl Node {
             Failure::new(Code::BadSignature, format!("the signature of {named} does not match the message"))
         };
         if sender == "admin" {
-            return matching(&self.config.admin_secrets)
+            return matching(&self.config().admin_secrets)
                 .map(|secret| signed(Sender::Admin, secret))
                 .ok_or_else(wrong);
         }
-        if let Some(operator) = self.config.operators.get(sender) {
+        if let Some(operator) = self.config().operators.get(sender) {
             let secret = matching(std::slice::from_ref(&operator.secret)).ok_or_else(wrong)?;
             return Ok(signed(Sender::Operator(sender.clone()), secret));
         }
@@ -128,7 +128,8 @@ impl Node {
         let allowed = match &signed.sender {
             Sender::Admin => true,
             Sender::Operator(name) => {
-                let allow = self.config.operators.get(name).map_or(&[][..], |operator| &operator.allow);
+                let config = self.config();
+                let allow = config.operators.get(name).map_or(&[][..], |operator| &operator.allow);
                 matches!(kind, "list_agents" | "describe_container" | "network_tree")
                     || allow.iter().any(|allowed| allowed == kind)
             }
@@ -166,7 +167,7 @@ impl Node {
     /// `replayed`, or `stale_timestamp` below the floor of what is remembered; `busy` for a stranger
     /// when too many senders are remembered (anyone can invent strangers, and stamp them far ahead).
     pub fn first_time(&self, signed: &Signed, request: &Request) -> Result<(), Failure> {
-        let keys = &self.config.keys;
+        let keys = &self.config().keys;
         let capacity =
             if signed.sender == Sender::Admin { keys.replay_entries } else { keys.replay_entries_agent };
         let now = crate::wire::unix_now();

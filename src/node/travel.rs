@@ -301,7 +301,7 @@ impl Node {
         let signed =
             wire::signed_request(kind, &transfer.record.id, secret, payload, RequestOptions::default())
                 .map_err(|failure| Step::Refused(CallError::new("bad_payload", failure.message)))?;
-        let most = self.config.keys.max_message_bytes;
+        let most = self.config().keys.max_message_bytes;
         match wire::exchange(&transfer.destination.address, &signed.line, deadline, most) {
             Ok(answer) if transfer.destination.unsigned || answer.genuine(secret, &signed.nonce) => {
                 Ok(answer)
@@ -431,8 +431,8 @@ impl Node {
 
     /// The payload of `receive_agent`, without transfer id and timeout.
     fn compose(&self, record: &Record, journey: &Journey) -> Result<String, CallError> {
-        let most = self.config.keys.max_message_bytes;
-        if record.trace.len() + 1 > self.config.keys.max_trace {
+        let most = self.config().keys.max_message_bytes;
+        if record.trace.len() + 1 > self.config().keys.max_trace {
             let text = format!("the trace has {} hops, as many as it may (max_trace)", record.trace.len());
             return Err(CallError::new("rejected", text));
         }

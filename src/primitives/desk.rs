@@ -68,11 +68,11 @@ impl Host for Desk {
             source: record.manifest().capabilities.as_deref(),
             capsule: record.sealed.as_ref().and_then(|sealed| sealed.requested.as_deref()),
         };
-        capabilities::check(&call.name, asked, self.node.config.keys.allow_subprocess)?;
+        capabilities::check(&call.name, asked, self.node.config().keys.allow_subprocess)?;
         match call.name.as_str() {
             "log" => self.log(args(&call)?),
             "mark" => mark(&record, args(&call)?),
-            "capabilities" => answer(&capabilities::list(asked, self.node.config.keys.allow_subprocess)),
+            "capabilities" => answer(&capabilities::list(asked, self.node.config().keys.allow_subprocess)),
             "networks" => answer(&self.networks(&record)),
             "stage" => answer(&stage(&record)),
             "state_dir" => answer(&record.state_dir()),
@@ -190,7 +190,7 @@ impl Desk {
     /// This node's place in the tree: the configured one, or that of the view which the agent brought.
     fn networks(&self, record: &Record) -> federation::TreeNode {
         let own = self.node.place();
-        if self.node.config.keys.federation.is_some() {
+        if self.node.config().keys.federation.is_some() {
             return own;
         }
         let view = federation::carried(lock(&record.metadata).get("network"));
@@ -201,7 +201,7 @@ impl Desk {
     }
 
     fn prompt(&self) -> Answer {
-        let Some(file) = &self.node.config.keys.prompt_file else { return answer(&()) };
+        let Some(file) = &self.node.config().keys.prompt_file else { return answer(&()) };
         let text = std::fs::read_to_string(file)
             .map_err(|error| CallError::new("internal", format!("reading the prompt file: {error}")))?;
         answer(&super::prompt::for_agents(&text))
@@ -209,19 +209,19 @@ impl Desk {
 
     fn resources(&self) -> Answer {
         let files = files::list_first(&self.data_root, LISTED)?;
-        let host = &self.node.config.keys.advertise_host;
-        let container = self.node.describe(host.as_deref().unwrap_or(&self.node.config.keys.listen_host));
+        let host = &self.node.config().keys.advertise_host;
+        let container = self.node.describe(host.as_deref().unwrap_or(&self.node.config().keys.listen_host));
         answer(&json!({
             "container": container,
             "data_root": self.data_root.path().to_string_lossy(),
             "files": files,
-            "allow_subprocess": self.node.config.keys.allow_subprocess,
+            "allow_subprocess": self.node.config().keys.allow_subprocess,
         }))
     }
 
     fn read_file(&self, args: ReadArgs) -> Answer {
         // What goes over the bridge is at most a line; base64 takes a third more.
-        let most = (self.node.config.keys.max_message_bytes as u64 / 2).min(files::MAX_FILE_BYTES);
+        let most = (self.node.config().keys.max_message_bytes as u64 / 2).min(files::MAX_FILE_BYTES);
         let content = files::read_file(&self.data_root, &args.path, most, args.binary)?;
         answer(&content.text.or(content.base64))
     }

@@ -17,7 +17,7 @@ const WRITE_TIME: Duration = Duration::from_secs(60);
 
 /// Serves a connection to its end.
 pub(super) fn serve(node: &Arc<Node>, stream: &TcpStream) {
-    let keys = &node.config.keys;
+    let keys = &node.config().keys;
     let seconds = |value: f64| Duration::try_from_secs_f64(value).unwrap_or(Duration::from_secs(3600));
     let (line_time, idle_time) = (seconds(keys.request_timeout_s), seconds(keys.keep_alive_timeout_s));
     let _ = stream.set_nodelay(true);

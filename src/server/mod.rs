@@ -51,7 +51,7 @@ impl Server {
         let address = listener.local_addr().map_err(|error| error.to_string())?;
         node.set_listening(address);
         let shared = Arc::new(Shared {
-            most: node.config.keys.max_connections,
+            most: node.config().keys.max_connections,
             node,
             listener,
             threads: AtomicUsize::new(0),
@@ -175,7 +175,7 @@ impl Drop for Open<'_> {
 }
 
 fn refuse(node: &Node, stream: &TcpStream) {
-    let most = node.config.keys.max_connections;
+    let most = node.config().keys.max_connections;
     let failure =
         Failure::new(Code::Busy, format!("the node serves {most} connections, as many as it may; try again"));
     let line = Answer::failure(node.name(), &failure).to_line(None);

@@ -20,7 +20,7 @@ pub(super) fn answer(node: &Arc<Node>, line: Vec<u8>, stream: &TcpStream) -> (St
         Ok(request) => request,
         Err(failure) => return (refuse(node, "?", failure), false),
     };
-    let fresh = freshness(request.timestamp, unix_now(), node.config.keys.clock_skew_s);
+    let fresh = freshness(request.timestamp, unix_now(), node.config().keys.clock_skew_s);
     let signed = match node.authenticate(&request) {
         Ok(signed) => signed,
         // Freshness comes first in the order; the signature is looked at all the same, because an
@@ -37,7 +37,7 @@ pub(super) fn answer(node: &Arc<Node>, line: Vec<u8>, stream: &TcpStream) -> (St
     };
     let proof = Some((request.nonce.as_str(), &signed.secret));
     let line = answered.to_line(proof);
-    let most = node.config.keys.max_message_bytes;
+    let most = node.config().keys.max_message_bytes;
     if line.len() > most {
         let text = format!(
             "the answer has {} bytes, more than a line may have ({most}, max_message_bytes)",
@@ -223,9 +223,9 @@ fn say_text(node: &Node, result: &str) -> Result<Answer, Failure> {
 
 /// This node's address as the asker sees it, unless one is configured.
 fn seen_host(node: &Node, stream: &TcpStream) -> String {
-    match (&node.config.keys.advertise_host, stream.local_addr()) {
+    match (&node.config().keys.advertise_host, stream.local_addr()) {
         (Some(host), _) => host.clone(),
         (None, Ok(address)) => address.ip().to_string(),
-        (None, Err(_)) => node.config.keys.listen_host.clone(),
+        (None, Err(_)) => node.config().keys.listen_host.clone(),
     }
 }
