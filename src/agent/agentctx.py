@@ -557,20 +557,23 @@ class Context:
             args["body"] = body
         return self._call("http_request", args)
 
-    def clone(self, destination, payload=None, timeout=None):
-        """A copy of this agent, activated at `destination`; the destination's whole answer."""
-        return self._travel("clone", destination, payload, timeout)
+    def clone(self, destination, payload=None, timeout=None, queue=False):
+        """A copy of this agent, activated at `destination`; the destination's whole answer.
 
-    def move(self, destination, payload=None, timeout=None):
-        """This agent itself goes to `destination`; the destination's whole answer."""
-        return self._travel("move", destination, payload, timeout)
+        With `queue`, a destination that can't be reached is no error: the node tries again until it is.
+        """
+        return self._travel("clone", destination, payload, timeout, queue)
 
-    def return_to_stage(self, payload=None, timeout=None):
-        """Moves home to where the agent was sent from."""
-        return self._travel("return_to_stage", None, payload, timeout)
+    def move(self, destination, payload=None, timeout=None, queue=False):
+        """This agent itself goes to `destination`; the destination's whole answer. `queue`: as `clone`."""
+        return self._travel("move", destination, payload, timeout, queue)
 
-    def _travel(self, name, destination, payload, timeout):
-        args = {"payload": {} if payload is None else payload}
+    def return_to_stage(self, payload=None, timeout=None, queue=False):
+        """Moves home to where the agent was sent from. `queue`: as `clone`."""
+        return self._travel("return_to_stage", None, payload, timeout, queue)
+
+    def _travel(self, name, destination, payload, timeout, queue):
+        args = {"payload": {} if payload is None else payload, "queue": bool(queue)}
         if destination is not None:
             args["destination"] = destination
         if timeout is not None:

@@ -6,8 +6,9 @@ use super::turn::{NoTurn, Queue};
 use super::{Manifest, Pool};
 use crate::sync::{lock, Crew};
 use serde_json::json;
+use std::io;
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::time::{Duration, Instant};
 
 /// What does not change while a generation lives.
@@ -24,6 +25,22 @@ pub struct Spec {
     pub trace: String,
 }
 
+/// Where a generation's memory is kept beyond its process and the node's.
+pub trait Keep: Send + Sync {
+    /// Keeps a memory in place of the one before, whole or not at all.
+    ///
+    /// # Errors
+    /// What the system says; the one before is still there.
+    fn keep(&self, memory: &str) -> io::Result<()>;
+}
+
+/// A memory, and whether it is kept.
+#[derive(Default)]
+struct Memory {
+    text: Option<Arc<str>>,
+    unkept: bool,
+}
+
 /// One generation of one agent.
 pub struct Life {
     /// What it was made from.
@@ -31,7 +48,8 @@ pub struct Life {
     pool: Arc<Pool>,
     crew: Crew,
     queue: Queue,
-    memory: Mutex<Option<Arc<str>>>,
+    memory: Mutex<Memory>,
+    keep: OnceLock<Arc<dyn Keep>>,
     process: Mutex<Option<Arc<Process>>>,
     used: Mutex<Instant>,
 }
@@ -71,17 +89,18 @@ impl Turn {
             other => other,
         };
         let (process, memory) = loaded?;
-        if let Some(memory) = memory {
-            life.set_memory(Some(memory.get().into()));
-        }
         *lock(&life.process) = Some(Arc::clone(&process));
+        if let Some(memory) = memory {
+            life.remember(memory.get()).map_err(not_kept)?;
+        }
         Ok(process)
     }
 
     /// Runs a hook, starting a process first if there is none, and keeps the memory that it left.
     ///
     /// # Errors
-    /// As [`Turn::load`], and when the process ends in the middle or the deadline passes.
+    /// As [`Turn::load`], and when the process ends in the middle, the deadline passes, or the memory
+    /// can't be kept (then the next hook's end tries again).
     pub fn run(
         &self,
         hook: &str,
@@ -90,11 +109,17 @@ impl Turn {
         host: &dyn Fn() -> Arc<dyn Host>,
     ) -> Result<Done, HookError> {
         let done = self.load(deadline, host)?.hook(hook, payload, deadline)?;
-        if let Some(memory) = &done.memory {
-            self.life.set_memory(Some(memory.get().into()));
-        }
+        let kept = match &done.memory {
+            Some(memory) => self.life.remember(memory.get()),
+            None => self.life.keep_what_is_not(),
+        };
+        kept.map_err(not_kept)?;
         Ok(done)
     }
+}
+
+fn not_kept(error: io::Error) -> HookError {
+    HookError::NotKept(Arc::new(error))
 }
 
 impl Life {
@@ -106,7 +131,8 @@ impl Life {
             pool,
             crew,
             queue,
-            memory: Mutex::new(memory),
+            memory: Mutex::new(Memory { text: memory, unkept: false }),
+            keep: OnceLock::new(),
             process: Mutex::new(None),
             used: Mutex::new(Instant::now()),
         })
@@ -164,12 +190,48 @@ impl Life {
 
     /// The memory as of the last hook's end, JSON text.
     pub fn memory(&self) -> Option<Arc<str>> {
-        lock(&self.memory).clone()
+        lock(&self.memory).text.clone()
     }
 
-    /// Replaces the memory (of an agent whose process is gone).
-    pub fn set_memory(&self, memory: Option<Arc<str>>) {
-        *lock(&self.memory) = memory;
+    /// Says where the memory is kept from now on; what it is now is kept there already.
+    pub fn keep_in(&self, keep: Arc<dyn Keep>) {
+        lock(&self.memory).unkept = false;
+        let _ = self.keep.set(keep); // the first one stays
+    }
+
+    /// Replaces the memory, and keeps it where it is kept. One that did not change costs nothing.
+    ///
+    /// # Errors
+    /// It can't be kept; the node has it all the same, and tries again at the next hook's end.
+    pub fn remember(&self, memory: &str) -> io::Result<()> {
+        {
+            let mut here = lock(&self.memory);
+            if here.text.as_deref() != Some(memory) {
+                *here = Memory { text: Some(memory.into()), unkept: true };
+            }
+        }
+        self.keep_what_is_not()
+    }
+
+    /// Only the holder of the turn, or whoever moves the agent in its name, gets here: no two at once
+    /// but for a hook's own calls, which see the same memory.
+    fn keep_what_is_not(&self) -> io::Result<()> {
+        let Some(keep) = self.keep.get().filter(|_| !self.is_over()) else { return Ok(()) };
+        let text = {
+            let here = lock(&self.memory);
+            here.text.clone().filter(|_| here.unkept)
+        };
+        let Some(text) = text else { return Ok(()) };
+        match keep.keep(&text) {
+            // Its directory went with the generation.
+            Err(_) if self.is_over() => return Ok(()),
+            other => other?,
+        }
+        let mut here = lock(&self.memory);
+        if here.text.as_ref().is_some_and(|now| Arc::ptr_eq(now, &text)) {
+            here.unkept = false;
+        }
+        Ok(())
     }
 
     /// Ends this generation: a hook that runs may finish, whoever waits looks the agent up again.

@@ -19,7 +19,7 @@ pub mod python;
 mod turn;
 mod zygote;
 
-pub use life::{Life, Spec, Turn};
+pub use life::{Keep, Life, Spec, Turn};
 pub use manifest::Manifest;
 pub use pool::Pool;
 pub use process::{AgentError, Done, HookError};

@@ -93,6 +93,8 @@ pub enum HookError {
     NoProcess(String),
     /// The source was refused, or did not load.
     Refused(AgentError),
+    /// The hook ran, but its memory could not be written where it is kept.
+    NotKept(Arc<io::Error>),
 }
 
 impl fmt::Display for HookError {
@@ -103,6 +105,9 @@ impl fmt::Display for HookError {
             | HookError::Timeout(text)
             | HookError::NoProcess(text) => f.write_str(text),
             HookError::Refused(error) => write!(f, "the source does not load: {error}"),
+            HookError::NotKept(error) => {
+                write!(f, "the hook ran, but the memory that it left could not be written: {error}")
+            }
         }
     }
 }

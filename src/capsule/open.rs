@@ -9,6 +9,8 @@ use super::{
     FILE_TYPE,
 };
 
+use serde_json::{json, Value};
+
 /// A capsule that was verified, and what is in it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Opened {
@@ -51,6 +53,30 @@ pub struct Signer {
     pub reason: &'static str,
     /// Whose it is, by the registry.
     pub publisher: Option<String>,
+}
+
+impl Signer {
+    /// The signer as `list_agents` and a node's own records tell it.
+    pub fn to_json(&self) -> Value {
+        json!({
+            "key_id": self.key_id,
+            "fingerprint": self.fingerprint,
+            "trust": self.trust.name(),
+            "publisher": self.publisher,
+        })
+    }
+
+    /// Reads what [`Signer::to_json`] wrote; what is not that is no signer.
+    pub fn from_json(value: &Value) -> Option<Signer> {
+        let text = |name: &str| value[name].as_str().map(str::to_owned);
+        Some(Signer {
+            key_id: text("key_id"),
+            fingerprint: text("fingerprint")?,
+            trust: TrustStatus::named(value["trust"].as_str()?)?,
+            reason: "as it was when the capsule came",
+            publisher: text("publisher"),
+        })
+    }
 }
 
 impl Payload {

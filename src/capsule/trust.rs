@@ -91,6 +91,12 @@ impl TrustStatus {
             TrustStatus::Revoked => "revoked",
         }
     }
+
+    /// The status that [`TrustStatus::name`] calls so.
+    pub fn named(name: &str) -> Option<TrustStatus> {
+        let all = [TrustStatus::Trusted, TrustStatus::Untrusted, TrustStatus::Revoked];
+        all.into_iter().find(|status| status.name() == name)
+    }
 }
 
 impl Trust {

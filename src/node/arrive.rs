@@ -1,5 +1,6 @@
 //! How an agent comes to live here: deployed by the admin, or received from another node.
 
+use super::harness::Harness;
 use super::ledger::{Opened, Standing};
 use super::messages::{deadline, Deploy, Mode, Receive, StateFile};
 use super::package::Package;
@@ -8,13 +9,16 @@ use super::senders::{Proof, Signed};
 use super::state_files::Place;
 use super::{state_files, Admits, Node, Origin, Record};
 use crate::agent::{Spec, Turn};
+use crate::crash;
 use crate::log::{clipped, Level};
+use crate::state;
 use crate::sync::lock;
 use crate::wire::{Answer, Code, Failure};
 use serde_json::value::RawValue;
 use serde_json::{json, Map, Value};
+use std::io;
 use std::sync::atomic::Ordering;
-use std::sync::Arc;
+use std::sync::{mpsc, Arc};
 use std::time::Instant;
 
 /// What a line's envelope may take beside an activation's result, bytes.
@@ -32,7 +36,21 @@ struct Incoming {
     files: Option<Vec<StateFile>>,
     metadata: Map<String, Value>,
     trace: Vec<Value>,
+    /// The transfer that brings it, if its outcome is promised to anyone.
+    transfer: Option<String>,
     deadline: Instant,
+}
+
+/// The place that an id which is being loaded has among the agents.
+struct Room<'a> {
+    node: &'a Node,
+    id: &'a str,
+}
+
+impl Drop for Room<'_> {
+    fn drop(&mut self) {
+        lock(&self.node.registry).arrived(self.id);
+    }
 }
 
 impl Node {
@@ -55,10 +73,11 @@ impl Node {
             files: Some(files).filter(|files| here.is_none() && !files.is_empty()),
             metadata: merged(here.map(|record| lock(&record.metadata).clone()), order.agent_metadata),
             trace: Vec::new(),
+            transfer: None,
             deadline,
             package,
         };
-        let (record, turn) = self.settle(incoming, || Ok(()))?;
+        let (record, turn) = self.settle(incoming, |_| Ok(()))?;
         self.log.event(Level::Info, "agent_deployed", &[("agent", &record.id)]);
         let activate = order.activate_payload.as_deref().map(RawValue::get);
         self.activate(&record, &turn, activate, deadline)
@@ -80,11 +99,12 @@ impl Node {
             true => may().and(Err(Failure::new(Code::ShuttingDown, "the node is shutting down"))),
         };
         let Some(transfer) = transfer else {
-            let taken =
-                may().and(order).and_then(|(order, package)| self.take_in(order, package, origin, || Ok(())));
+            let taken = may()
+                .and(order)
+                .and_then(|(order, package)| self.take_in(order, package, origin, |_, _| Ok(())));
             return match taken {
                 Ok(result) => self.raw_answer(&result, None),
-                Err(failure) => self.not_taken(&id, &failure),
+                Err(failure) => self.not_taken(&id, &failure, word_of(&failure)),
             };
         };
         match self.ledger.open(&id, &transfer, &signed.secret, signed.proof == Proof::OwnSource) {
@@ -96,24 +116,31 @@ impl Node {
             Opened::Full => {
                 let busy =
                     Failure::new(Code::Busy, "the node keeps as many transfers of strangers as it can");
-                return self.not_taken(&id, &may().err().unwrap_or(busy));
+                let failure = may().err().unwrap_or(busy);
+                return self.not_taken(&id, &failure, word_of(&failure));
             }
         }
         // Whatever happens here, a panic too: an entry that is still open is closed again.
         let _open = StillOpen { node: self, id: &id, transfer: &transfer };
         let taken = may().and(order).and_then(|(order, package)| {
-            self.take_in(order, package, origin, || self.ledger.accept(&id, &transfer))
+            self.take_in(order, package, origin, |generation, activate| {
+                self.ledger.accept(&id, &transfer, generation, activate)
+            })
         });
         match taken {
             Ok(result) => {
-                self.ledger.finish(&id, &transfer, &result);
+                crash::point("activated");
+                if let Err(error) = self.ledger.finish(&id, &transfer, &result) {
+                    self.not_written("the ledger", &error);
+                }
+                crash::point("done-recorded");
                 self.raw_answer(&result, Some("done"))
             }
             Err(failure) => {
-                if !is_passing(&failure) {
-                    self.ledger.refuse(&id, &transfer, &failure);
-                }
-                self.not_taken(&id, &failure)
+                // What can't be written down is not promised.
+                let refused = !is_passing(&failure) && self.ledger.refuse(&id, &transfer, &failure);
+                crash::point("refusal-recorded");
+                self.not_taken(&id, &failure, if refused { "refused" } else { "untouched" })
             }
         }
     }
@@ -124,7 +151,7 @@ impl Node {
         let waits = deadline(timeout, self.hook_limit()).unwrap_or_else(|_| Instant::now());
         match self.ledger.outcome(id, transfer, waits) {
             Some(Standing::Done(answer)) => self.raw_answer(&answer, Some("done")),
-            Some(Standing::Refused(failure)) => self.transfer_failure(&failure),
+            Some(Standing::Refused(failure)) => self.transfer_failure(&failure, "refused"),
             // No word of where it stands: its source asks again.
             _ => {
                 let text = format!("transfer {transfer} of {id} is not decided yet");
@@ -152,12 +179,11 @@ impl Node {
                     Failure::new(Code::Rejected, format!("transfer {transfer} was cancelled by its source"));
                 let stranger = signed.proof == Proof::OwnSource;
                 let standing = self.ledger.cancel(id, transfer, &signed.secret, stranger, failure);
-                standing.ok_or_else(|| {
-                    Failure::new(Code::Busy, "the node keeps as many transfers of strangers as it can")
-                })?
+                standing.ok_or_else(|| Failure::new(Code::Busy, "the node cannot keep one more transfer"))?
             }
             "transfer_forget" => {
-                let forgotten = self.ledger.forget(id, transfer);
+                let forgotten =
+                    self.forget(id, transfer).map_err(|error| disk_failure("the ledger", &error))?;
                 return Ok(self.plain_answer(&json!({"transfer_id": transfer, "forgotten": forgotten})));
             }
             _ => return Err(Failure::new(Code::UnknownType, format!("there is no message type {kind:?}"))),
@@ -174,12 +200,21 @@ impl Node {
         Ok(answer.clone().field("transfer", &format!("\"{}\"", standing.word())).unwrap_or(answer))
     }
 
+    /// Forgets a transfer. From then on the generation that it brought speaks for itself.
+    fn forget(&self, id: &str, transfer: &str) -> io::Result<bool> {
+        if let Some(generation) = self.ledger.generation(id, transfer) {
+            let brought = self.agent(id).filter(|record| record.generation == generation);
+            brought.map_or(Ok(()), |record| record.settled())?;
+        }
+        self.ledger.forget(id, transfer)
+    }
+
     fn take_in(
         self: &Arc<Self>,
         order: Receive,
         mut package: Package,
         origin: Origin,
-        commit: impl FnOnce() -> Result<(), Failure>,
+        commit: impl FnOnce(u64, &str) -> Result<(), Failure>,
     ) -> Result<Box<RawValue>, Failure> {
         let deadline = deadline(order.timeout, self.hook_limit())?;
         let rejected = |text: String| Failure::new(Code::Rejected, text);
@@ -207,17 +242,18 @@ impl Node {
             files: Some(files),
             metadata: order.agent_metadata.unwrap_or_default(),
             trace: order.trace.into_iter().map(hop).collect(),
+            transfer: order.transfer_id,
             deadline,
             package,
         };
-        let (record, turn) = self.settle(incoming, commit)?;
+        let activate = order.activate_payload.as_deref().map_or("{}", RawValue::get);
+        let (record, turn) = self.settle(incoming, |generation| commit(generation, activate))?;
         let mode = order.mode.unwrap_or(Mode::Clone).as_str();
         self.log.event(
             Level::Info,
             "agent_arrived",
             &[("agent", &record.id), ("mode", mode), ("from", &from(&record))],
         );
-        let activate = order.activate_payload.as_deref().map_or("{}", RawValue::get);
         self.activate(&record, &turn, Some(activate), deadline)
     }
 
@@ -226,25 +262,22 @@ impl Node {
     fn settle(
         self: &Arc<Self>,
         incoming: Incoming,
-        commit: impl FnOnce() -> Result<(), Failure>,
+        commit: impl FnOnce(u64) -> Result<(), Failure>,
     ) -> Result<(Arc<Record>, Turn), Failure> {
         let id = incoming.package.manifest.id.clone();
         let most = self.config().keys.max_agents;
-        let no_room = || {
-            Failure::new(
-                Code::Rejected,
-                format!("the node holds {most} agents, as many as it may (max_agents)"),
-            )
-        };
         let (generation, sequence, here) = {
             let mut registry = lock(&self.registry);
-            if !registry.has_room(&id, most) {
-                return Err(no_room());
+            if !registry.make_room(&id, most) {
+                let text = format!("the node holds {most} agents, as many as it may (max_agents)");
+                return Err(Failure::new(Code::Rejected, text));
             }
             let (generation, sequence) = registry.next_generation(&id);
             (generation, sequence, registry.agent(&id))
         };
+        let _room = Room { node: self, id: &id };
         let starting = self.make_room()?;
+        let home = self.home(&id);
         let (place, new_dir) = self.place_files(&incoming, generation, here.as_deref())?;
         let life = self.new_life(
             Spec {
@@ -261,18 +294,30 @@ impl Node {
             metadata: incoming.metadata,
             trace: incoming.trace,
             place,
+            harness: Arc::new(Harness::new(&home, generation, &self.syncer)),
+            registered_at: crate::wire::unix_now(),
+            transfer: incoming.transfer,
             sealed: incoming.package.sealed,
         };
         let record = Record::new(life, generation, sequence, arrived);
-        let settled = self.load_and_commit(&record, incoming.deadline, commit, no_room);
+        let settled = self.load_and_commit(&record, incoming.deadline, commit);
         drop(starting);
         match settled {
-            Ok((turn, before)) => {
-                if let Some(before) = before {
-                    if before.state_dir() != record.state_dir() {
-                        before.place().discard();
+            Ok(turn) => {
+                let (over, fact) = {
+                    let mut registry = lock(&self.registry);
+                    (registry.insert(&record), registry.fact(&id))
+                };
+                if let Some(over) = over {
+                    // A replacement by deployment goes on with the files.
+                    if over.state_dir() != record.state_dir() || over.generation == record.generation {
+                        over.place().discard();
                     }
-                    before.life.retire();
+                    over.harness().discard();
+                    over.life.retire();
+                }
+                if let Some(Err(error)) = fact.map(|fact| self.known.note(&id, &fact)) {
+                    self.not_written("the secrets that are pinned", &error);
                 }
                 self.counters.arrivals.fetch_add(1, Ordering::Relaxed);
                 Ok((record, turn))
@@ -282,33 +327,44 @@ impl Node {
                     record.place().discard();
                 }
                 record.life.retire();
+                record.harness().discard();
                 Err(failure)
             }
         }
     }
 
+    /// Loads an agent while its record is written, then commits it: an arrival by its ledger entry, a
+    /// deployment by the record itself.
     fn load_and_commit(
         self: &Arc<Self>,
         record: &Arc<Record>,
         deadline: Instant,
-        commit: impl FnOnce() -> Result<(), Failure>,
-        no_room: impl Fn() -> Failure,
-    ) -> Result<(Turn, Option<Arc<Record>>), Failure> {
+        commit: impl FnOnce(u64) -> Result<(), Failure>,
+    ) -> Result<Turn, Failure> {
         let host = || (self.make_host)(self, record);
         // A new generation's queue is empty: this is its first turn.
         let turn = record
             .life
             .enter(deadline)
             .map_err(|_| Failure::new(Code::Timeout, "no time was left to load it"))?;
-        let loaded = turn.load(deadline, &host);
-        loaded.map_err(|error| self.hook_failure(&record.id, error))?;
-        let mut registry = lock(&self.registry);
-        if !registry.has_room(&record.id, self.config().keys.max_agents) {
-            return Err(no_room());
+        let (written, prepared) = mpsc::sync_channel(1);
+        let writing = Arc::clone(record);
+        let write = move || drop(written.send(writing.prepare()));
+        if !self.in_background(write.clone()) {
+            write();
         }
-        commit()?;
-        let before = registry.insert(record);
-        Ok((turn, before))
+        let loaded = turn.load(deadline, &host);
+        let prepared = prepared.recv().unwrap_or_else(|_| Err(io::Error::other("the writer gave up")));
+        loaded.map_err(|error| self.hook_failure(&record.id, error))?;
+        let memory = record.life.memory();
+        prepared
+            .and_then(|()| record.harness().commit(memory.as_deref()))
+            .map_err(|error| disk_failure(&format!("the record of {}", record.id), &error))?;
+        record.life.keep_in(Arc::clone(record.harness()) as Arc<dyn crate::agent::Keep>);
+        crash::point("arrival-prepared");
+        commit(record.generation)?;
+        crash::point("arrival-committed");
+        Ok(turn)
     }
 
     /// The directory of a generation, with what it brings; and whether it is a new one.
@@ -318,7 +374,7 @@ impl Node {
         generation: u64,
         here: Option<&Record>,
     ) -> Result<(Arc<Place>, bool), Failure> {
-        let home = self.state_dir.join("agents").join(&incoming.package.manifest.id);
+        let home = self.home(&incoming.package.manifest.id);
         if let (None, Some(here)) = (&incoming.files, here) {
             // Deployed in place of another: the files that are here stay its files.
             return Ok((Arc::clone(here.place()), false));
@@ -330,7 +386,7 @@ impl Node {
         let place = usual.or_else(|| self.places.take(home.join(format!("state.{generation}"))));
         let place = place.ok_or_else(|| Failure::new(Code::Internal, "the agent's directory is in use"))?;
         let placed = match &incoming.files {
-            None => state_files::make_dir(&place.path).map_err(|error| {
+            None => state::make_dir(&place.path).map_err(|error| {
                 Failure::new(Code::Internal, format!("making {}: {error}", place.path.display()))
             }),
             Some(files) => {
@@ -419,14 +475,14 @@ impl Node {
         })
     }
 
-    fn not_taken(&self, id: &str, failure: &Failure) -> Answer {
+    fn not_taken(&self, id: &str, failure: &Failure, word: &str) -> Answer {
         let fields = [("agent", id), ("code", failure.code.as_str()), ("error", &failure.message)];
         self.log.event(Level::Warn, "arrival_refused", &fields);
-        self.transfer_failure(failure)
+        self.transfer_failure(failure, word)
     }
 
-    fn transfer_failure(&self, failure: &Failure) -> Answer {
-        Answer::failure(self.name(), &failure.clone().with_value("transfer", word_of(failure)))
+    fn transfer_failure(&self, failure: &Failure, word: &str) -> Answer {
+        Answer::failure(self.name(), &failure.clone().with_value("transfer", word))
     }
 }
 
@@ -438,6 +494,13 @@ pub struct Arrival {
     pub transfer: Option<String>,
     /// What is asked for.
     pub order: Result<(Receive, Package), Failure>,
+}
+
+/// Something could not be written. A full disk passes: it is no reason to refuse for good.
+pub(super) fn disk_failure(what: &str, error: &io::Error) -> Failure {
+    let full = matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded);
+    let code = if full { Code::Busy } else { Code::Internal };
+    Failure::new(code, format!("the node could not write {what}: {error}"))
 }
 
 /// Where a transfer stands that failed so, in the protocol's word.

@@ -4,6 +4,7 @@ use super::federation::TreeNode;
 use crate::agent::{manifest, python};
 use crate::capsule::{registry_file, Policy};
 use crate::plain::{only_from_object, plain_error};
+use crate::state::Fsync;
 use crate::wire::{Address, Secret};
 use serde::Deserialize;
 use serde_json::{Map, Value};
@@ -111,6 +112,8 @@ pub struct Keys {
     pub capsule_policy: Option<PathBuf>,
     /// The registry of keys that is trusted in them; read anew for each.
     pub trust_registry: Option<PathBuf>,
+    /// When what hooks and messages change reaches the disk itself.
+    pub memory_fsync: Fsync,
 }
 
 /// A value, or a list of them.
@@ -187,12 +190,13 @@ impl Default for Keys {
             prompt_file: None,
             capsule_policy: None,
             trust_registry: None,
+            memory_fsync: Fsync::Interval,
         }
     }
 }
 
 /// The keys of the file, for the nearest known one.
-const KEYS: [&str; 34] = [
+const KEYS: [&str; 35] = [
     "container_name",
     "listen_host",
     "listen_port",
@@ -227,6 +231,7 @@ const KEYS: [&str; 34] = [
     "prompt_file",
     "capsule_policy",
     "trust_registry",
+    "memory_fsync",
 ];
 
 impl Keys {

@@ -43,7 +43,7 @@ impl Node {
                 "agents": agents.len(),
                 "live_agents": live,
                 "parked_workers": self.pool.parked(),
-                "open_transfers": self.outbox.len(),
+                "open_transfers": self.outbox.undecided().len(),
                 "ledger_entries": self.ledger.len(),
             },
             "limits": {

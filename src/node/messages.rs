@@ -123,6 +123,11 @@ pub enum Mode {
 }
 
 impl Mode {
+    /// The mode that [`Mode::as_str`] calls so.
+    pub fn named(name: &str) -> Option<Mode> {
+        [Mode::Clone, Mode::Move].into_iter().find(|mode| mode.as_str() == name)
+    }
+
     /// As it stands in a message.
     pub fn as_str(self) -> &'static str {
         match self {
@@ -187,9 +192,43 @@ pub struct Dispatch {
     /// Merged into the agent's metadata before it goes.
     #[serde(default)]
     pub metadata_patch: Option<Map<String, Value>>,
+    /// If the destination can't be reached, the outbox tries again.
+    #[serde(default)]
+    pub queue: bool,
     /// Seconds; shorter than the node's own limit.
     #[serde(default)]
     pub timeout: Option<f64>,
+}
+
+/// `queue_agent`: an agent goes out through this node's outbox and does not live here.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Queue {
+    /// The agent's source.
+    #[serde(default)]
+    pub source_code: Option<String>,
+    /// Or a capsule that holds the agent.
+    #[serde(default)]
+    pub capsule: Option<String>,
+    /// A node's name, or `HOST:PORT`.
+    pub destination: String,
+    /// What `on_activate` gets there; absent: `{}`.
+    #[serde(default, deserialize_with = "given")]
+    pub activate_payload: Option<Box<RawValue>>,
+    /// The agent's metadata.
+    #[serde(default)]
+    pub agent_metadata: Option<Map<String, Value>>,
+    /// This node is the agent's stage: `return_to_stage` brings it here.
+    #[serde(default)]
+    pub stage: bool,
+}
+
+/// `retry_outbox`, `cancel_outbox`.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct OutboxRef {
+    /// Which transfer of this node's outbox.
+    pub transfer_id: String,
 }
 
 /// `remove_agent`.

@@ -8,11 +8,15 @@ pub mod arrive;
 pub mod config;
 pub mod describe;
 pub mod federation;
+mod harness;
+mod known;
 mod ledger;
 pub mod messages;
 mod outbox;
 pub mod package;
 pub mod record;
+mod replay_log;
+mod restore;
 pub mod senders;
 mod state_files;
 pub mod travel;
@@ -23,12 +27,16 @@ pub use record::{Origin, Record};
 use crate::agent::host::Host;
 use crate::agent::{Done, HookError, Life, NoTurn, Pool, Settings, Turn};
 use crate::log::{Level, Log};
+use crate::state::{self, Syncer};
 use crate::sync::{lock, Crew};
-use crate::wire::{Code, Failure, ReplayWindow, Secret};
+use crate::wire::{Code, Failure, Secret};
 use federation::TreeNode;
+use known::Known;
 use ledger::Ledger;
 use outbox::Outbox;
 use record::Registry;
+use replay_log::ReplayLog;
+use restore::{Interrupted, Left};
 use serde_json::value::RawValue;
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -40,6 +48,8 @@ use std::time::{Duration, Instant};
 const CREW: usize = 256;
 /// How often idle processes and open transfers are looked at.
 const TICK: Duration = Duration::from_millis(200);
+/// How often what is due for an fsync gets it.
+const FLUSH: Duration = Duration::from_secs(1);
 
 /// Makes what answers an agent's `ctx` calls; the primitives give it to the node.
 pub type MakeHost = Box<dyn Fn(&Arc<Node>, &Arc<Record>) -> Arc<dyn Host> + Send + Sync>;
@@ -104,7 +114,11 @@ pub struct Node {
     registry: Mutex<Registry>,
     ledger: Ledger,
     outbox: Outbox,
-    replay: Mutex<ReplayWindow>,
+    replay: Mutex<ReplayLog>,
+    known: Known,
+    syncer: Arc<Syncer>,
+    flushed: Mutex<Instant>,
+    interrupted: Mutex<Vec<Interrupted>>,
     make_host: MakeHost,
     admits: Admits,
     started: Instant,
@@ -128,18 +142,38 @@ pub struct Outcome {
 }
 
 impl Node {
-    /// A node that does not listen yet. Starts its background threads.
+    /// A node that does not listen yet, with all that earlier runs left in its state directory. Starts
+    /// its background threads.
     ///
     /// # Errors
-    /// No thread can be started.
+    /// No thread can be started, or the state directory can't be read or written. A file in it that
+    /// makes no sense is set aside and named in the log.
     pub fn new(parts: Parts) -> Result<Arc<Node>, String> {
         let Parts { config, state_dir, log, settings, make_host, admits } = parts;
         let pool = Pool::new(settings).map_err(|error| format!("starting a thread: {error}"))?;
         if config.keys.prewarm {
             pool.prewarm();
         }
+        let syncer = Arc::new(Syncer::new(config.keys.memory_fsync));
+        let doing = |what: &str, error: std::io::Error| {
+            format!("opening {} in {}: {error}", what, state_dir.display())
+        };
+        let meta = state_dir.join("meta");
+        state::make_durable_dir(&meta).map_err(|error| doing("meta", error))?;
+        let (ledger, arrivals, damaged_entries) =
+            Ledger::open_dir(&state_dir.join("ledger")).map_err(|error| doing("ledger", error))?;
+        let (outbox, transfers, damaged_transfers) =
+            Outbox::open_dir(&state_dir.join("outbox")).map_err(|error| doing("outbox", error))?;
+        let (known, facts, damaged_facts) = Known::open(&meta.join("known.jsonl"), &syncer)
+            .map_err(|error| doing("meta/known.jsonl", error))?;
+        let replay = ReplayLog::open(&meta.join("replay.log"), config.keys.clock_skew_s, &syncer)
+            .map_err(|error| doing("meta/replay.log", error))?;
         let node = Arc::new(Node {
-            replay: Mutex::new(ReplayWindow::new(config.keys.clock_skew_s)),
+            replay: Mutex::new(replay),
+            known,
+            syncer,
+            flushed: Mutex::new(Instant::now()),
+            interrupted: Mutex::default(),
             name: config.keys.container_name.clone(),
             config: RwLock::new(Arc::new(config)),
             log,
@@ -150,14 +184,18 @@ impl Node {
             starting: Mutex::new(0),
             crew: Crew::new("work", CREW),
             registry: Mutex::default(),
-            ledger: Ledger::default(),
-            outbox: Outbox::default(),
+            ledger,
+            outbox,
             make_host,
             admits,
             started: Instant::now(),
             listening: OnceLock::new(),
             stopping: AtomicBool::new(false),
         });
+        for what in [damaged_entries, damaged_transfers, damaged_facts].iter().flatten() {
+            node.damaged(what);
+        }
+        node.restore(Left { known: facts, arrivals, transfers })?;
         let weak = Arc::downgrade(&node);
         let timers = std::thread::Builder::new().name("timers".into()).spawn(move || loop {
             std::thread::sleep(TICK);
@@ -180,9 +218,10 @@ impl Node {
         Arc::clone(&self.config.read().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Tells the node where it listens.
-    pub fn set_listening(&self, address: SocketAddr) {
+    /// Tells the node where it listens. Agents whose activation an earlier run did not finish go on.
+    pub fn set_listening(self: &Arc<Self>, address: SocketAddr) {
         let _ = self.listening.set(address); // the first one stays
+        self.resume_interrupted();
     }
 
     /// The port it listens on; 0 before it does.
@@ -233,6 +272,45 @@ impl Node {
         lock(&self.registry).pin(id, secret);
     }
 
+    /// Pins the secret of an agent that will come, for later runs too.
+    ///
+    /// # Errors
+    /// `bad_payload`: another secret is pinned; `busy`, `internal`: it can't be written down.
+    pub(crate) fn pin(&self, manifest: &crate::agent::Manifest) -> Result<(), Failure> {
+        let fact = {
+            let mut registry = lock(&self.registry);
+            match registry.pinned(&manifest.id) {
+                Some(secret) if secret != manifest.secret => {
+                    let text = format!("{:?} is known here with another secret", manifest.id);
+                    return Err(Failure::new(Code::BadPayload, text));
+                }
+                Some(_) => return Ok(()),
+                None => registry.pin(&manifest.id, manifest.secret.clone()),
+            }
+            registry.fact(&manifest.id)
+        };
+        let noted = fact.map_or(Ok(()), |fact| self.known.note(&manifest.id, &fact));
+        noted.map_err(|error| arrive::disk_failure("the agent's secret", &error))
+    }
+
+    /// An agent's own room in the state directory.
+    pub(crate) fn home(&self, id: &str) -> PathBuf {
+        self.state_dir.join("agents").join(id)
+    }
+
+    /// Something could not be written that nobody waits for.
+    pub(crate) fn not_written(&self, what: &str, error: &std::io::Error) {
+        let error = error.to_string();
+        self.log.event(Level::Error, "not_written", &[("what", what), ("error", &error)]);
+    }
+
+    /// Syncs what is due.
+    pub fn flush(&self) {
+        if let Some((file, error)) = self.syncer.flush() {
+            self.not_written(&file.to_string_lossy(), &error);
+        }
+    }
+
     /// The longest that a hook may run.
     pub fn hook_limit(&self) -> Duration {
         Duration::try_from_secs_f64(self.config().keys.hook_timeout_s).unwrap_or(Duration::from_secs(300))
@@ -257,6 +335,7 @@ impl Node {
             record.life.end_process("the node is shutting down");
         }
         self.pool.end();
+        self.flush();
     }
 
     /// Sends a message to an agent and waits for what its `on_message` returns.
@@ -352,6 +431,7 @@ impl Node {
         match error {
             HookError::Timeout(_) => Failure::new(Code::Timeout, text),
             HookError::NoProcess(_) => Failure::new(Code::Internal, text),
+            HookError::NotKept(error) => arrive::disk_failure(&format!("the memory of {id}"), &error),
             HookError::Ended(_) | HookError::Lost(_) => Failure::new(Code::AgentError, text),
             HookError::Refused(error) => {
                 let failure = Failure::new(Code::AgentError, text);
@@ -375,6 +455,7 @@ impl Node {
         let mut ended = 0;
         for record in &live {
             if ended < surplus && record.life.hibernate(Duration::ZERO) {
+                self.sync_memory(record);
                 self.log.event(
                     Level::Info,
                     "agent_hibernated",
@@ -393,6 +474,12 @@ impl Node {
         Ok(Starting(self))
     }
 
+    fn sync_memory(&self, record: &Record) {
+        if let Err(error) = record.harness().sync_memory() {
+            self.not_written(&format!("the memory of {}", record.id), &error);
+        }
+    }
+
     /// Removes an agent and its files.
     ///
     /// # Errors
@@ -404,7 +491,7 @@ impl Node {
             record.filter(|record| registry.remove(record))
         };
         let record = removed.ok_or_else(|| self.unknown_agent(id))?;
-        record.place().discard();
+        record.discard();
         record.life.retire();
         record.life.end_process("the agent was removed");
         self.log.event(Level::Info, "agent_removed", &[("agent", id)]);
@@ -450,6 +537,7 @@ impl Node {
         if !idle.is_zero() {
             for record in self.agents() {
                 if record.life.hibernate(idle) {
+                    self.sync_memory(&record);
                     self.log.event(
                         Level::Info,
                         "agent_hibernated",
@@ -459,6 +547,17 @@ impl Node {
             }
         }
         self.pursue_transfers();
+        let due = {
+            let mut flushed = lock(&self.flushed);
+            let due = flushed.elapsed() >= FLUSH;
+            if due {
+                *flushed = Instant::now();
+            }
+            due
+        };
+        if due {
+            self.flush();
+        }
     }
 
     pub(crate) fn new_life(&self, spec: crate::agent::Spec, memory: Option<Arc<str>>) -> Arc<Life> {

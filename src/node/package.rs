@@ -6,7 +6,7 @@ use crate::agent::Manifest;
 use crate::base64;
 use crate::capsule::{self, agent, Payload, Policy, Registry, Signer};
 use crate::wire::{self, Code, Failure};
-use serde_json::{json, Value};
+use serde_json::Value;
 use std::sync::Arc;
 
 /// An agent, taken out of its message.
@@ -36,14 +36,7 @@ pub struct Sealed {
 impl Sealed {
     /// The signer, as `list_agents` and `describe_container` tell it.
     pub fn signer_json(&self) -> Value {
-        self.signer.as_ref().map_or(Value::Null, |signer: &Signer| {
-            json!({
-                "key_id": signer.key_id,
-                "fingerprint": signer.fingerprint,
-                "trust": signer.trust.name(),
-                "publisher": signer.publisher,
-            })
-        })
+        self.signer.as_ref().map_or(Value::Null, Signer::to_json)
     }
 }
 

@@ -1,5 +1,7 @@
 //! The registry: who lives here, one record a generation.
 
+use super::harness::{Harness, Meta};
+use super::known::Fact;
 use super::package::Sealed;
 use super::state_files::Place;
 use crate::agent::{Life, Manifest};
@@ -8,6 +10,7 @@ use crate::wire::{Failure, Secret};
 use serde_json::value::RawValue;
 use serde_json::{json, Map, Value};
 use std::collections::HashMap;
+use std::io;
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
@@ -26,6 +29,21 @@ pub enum Origin {
     Admin,
     /// It came on its own signature.
     Own,
+}
+
+impl Origin {
+    /// As `list_agents` tells it.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Origin::Admin => "admin",
+            Origin::Own => "own",
+        }
+    }
+
+    /// The origin that [`Origin::as_str`] calls so.
+    pub fn named(name: &str) -> Option<Origin> {
+        [Origin::Admin, Origin::Own].into_iter().find(|origin| origin.as_str() == name)
+    }
 }
 
 /// One generation of an agent.
@@ -54,6 +72,9 @@ pub struct Record {
     /// Whole, unlike `last_result`; only where somebody waits for it.
     outcome: Mutex<Option<Result<Box<RawValue>, Failure>>>,
     place: Arc<Place>,
+    harness: Arc<Harness>,
+    /// The transfer that brought it, as long as the ledger speaks for it.
+    transfer: Mutex<Option<String>>,
     /// The capsule that it came in.
     pub sealed: Option<Arc<Sealed>>,
 }
@@ -70,10 +91,12 @@ impl Record {
             trace: arrival.trace,
             notes: Mutex::default(),
             activations: AtomicU64::new(0),
-            registered_at: crate::wire::unix_now(),
+            registered_at: arrival.registered_at,
             last_result: Mutex::new(None),
             outcome: Mutex::new(None),
             place: arrival.place,
+            harness: arrival.harness,
+            transfer: Mutex::new(arrival.transfer),
             sealed: arrival.sealed,
             life,
         })
@@ -91,6 +114,51 @@ impl Record {
 
     pub(super) fn place(&self) -> &Arc<Place> {
         &self.place
+    }
+
+    pub(super) fn harness(&self) -> &Arc<Harness> {
+        &self.harness
+    }
+
+    /// Writes its record, and commits nothing yet.
+    pub(super) fn prepare(&self) -> io::Result<()> {
+        let transfer = lock(&self.transfer).clone();
+        self.harness.prepare(&self.life.spec.source, self.sealed.as_deref(), &self.meta(transfer))
+    }
+
+    /// Writes what has changed of its record.
+    pub(super) fn rewrite(&self) -> io::Result<()> {
+        let transfer = lock(&self.transfer);
+        self.harness.rewrite(&self.meta(transfer.clone()), self.sealed.as_deref())
+    }
+
+    /// The ledger is about to forget the transfer that brought it: its record speaks for itself now.
+    pub(super) fn settled(&self) -> io::Result<()> {
+        let mut transfer = lock(&self.transfer);
+        if transfer.is_some() {
+            self.harness.rewrite(&self.meta(None), self.sealed.as_deref())?;
+            *transfer = None;
+        }
+        Ok(())
+    }
+
+    fn meta(&self, transfer: Option<String>) -> Meta {
+        let state_dir = self.place.path.file_name().unwrap_or_default();
+        Meta {
+            sequence: self.sequence,
+            origin: self.origin,
+            registered_at: self.registered_at,
+            metadata: lock(&self.metadata).clone(),
+            trace: self.trace.clone(),
+            state_dir: state_dir.to_string_lossy().into_owned(),
+            transfer,
+        }
+    }
+
+    /// Removes what is on disk of this generation: its record now, its files with their last user.
+    pub(super) fn discard(&self) {
+        self.place.discard();
+        self.harness.discard();
     }
 
     /// Its name: the manifest's, else its id.
@@ -141,7 +209,7 @@ impl Record {
             "hops": self.trace.len(),
             "signer": self.sealed.as_ref().map(|sealed| sealed.signer_json()),
             "registered_at": self.registered_at,
-            "origin": match self.origin { Origin::Admin => "admin", Origin::Own => "own" },
+            "origin": self.origin.as_str(),
         })
     }
 }
@@ -152,6 +220,9 @@ pub(super) struct Arrived {
     pub(super) metadata: Map<String, Value>,
     pub(super) trace: Vec<Value>,
     pub(super) place: Arc<Place>,
+    pub(super) harness: Arc<Harness>,
+    pub(super) registered_at: i64,
+    pub(super) transfer: Option<String>,
     pub(super) sealed: Option<Arc<Sealed>>,
 }
 
@@ -159,13 +230,20 @@ pub(super) struct Arrived {
 #[derive(Default)]
 pub(super) struct Registry {
     agents: HashMap<String, Arc<Record>>,
-    sequences: HashMap<String, u64>,
-    pins: HashMap<String, Secret>,
+    known: HashMap<String, Fact>,
+    /// New ids that are being loaded: they have room already.
+    arriving: HashMap<String, usize>,
     departed: HashMap<String, String>,
     generations: u64,
 }
 
 impl Registry {
+    /// What earlier runs knew: ids, and the highest number of a generation.
+    pub(super) fn restore(&mut self, known: HashMap<String, Fact>, generations: u64) {
+        self.known = known;
+        self.generations = generations;
+    }
+
     pub(super) fn agent(&self, id: &str) -> Option<Arc<Record>> {
         self.agents.get(id).cloned()
     }
@@ -179,19 +257,40 @@ impl Registry {
     /// The number of the next generation, and how often `id` will have been registered with it.
     pub(super) fn next_generation(&mut self, id: &str) -> (u64, u64) {
         self.generations += 1;
-        (self.generations, self.sequences.get(id).copied().unwrap_or(0) + 1)
+        (self.generations, self.known.get(id).map_or(0, |fact| fact.sequence) + 1)
     }
 
-    /// Whether there is room for `id`.
-    pub(super) fn has_room(&self, id: &str, most: usize) -> bool {
-        self.agents.contains_key(id) || self.agents.len() < most
+    /// Takes a place for `id`, until [`Registry::arrived`] gives it back. False if there is none.
+    pub(super) fn make_room(&mut self, id: &str, most: usize) -> bool {
+        let new = self.arriving.keys().filter(|id| !self.agents.contains_key(*id)).count();
+        let known = self.agents.contains_key(id) || self.arriving.contains_key(id);
+        let room = known || self.agents.len() + new < most;
+        if room {
+            *self.arriving.entry(id.to_owned()).or_default() += 1;
+        }
+        room
     }
 
-    /// Makes `record` the current generation; returns the one before.
+    /// The agent is here, or it did not come after all.
+    pub(super) fn arrived(&mut self, id: &str) {
+        if let Some(count) = self.arriving.get_mut(id) {
+            *count -= 1;
+            if *count == 0 {
+                self.arriving.remove(id);
+            }
+        }
+    }
+
+    /// Makes `record` the current generation, unless a later one is here; returns the one that is over
+    /// with it: the one before, or `record` itself.
     pub(super) fn insert(&mut self, record: &Arc<Record>) -> Option<Arc<Record>> {
-        *self.sequences.entry(record.id.clone()).or_default() = record.sequence;
-        self.pins.insert(record.id.clone(), record.manifest().secret.clone());
+        let known = self.known.get(&record.id).map_or(0, |fact| fact.sequence);
+        let secret = record.manifest().secret.clone();
+        self.known.insert(record.id.clone(), Fact { secret, sequence: known.max(record.sequence) });
         self.departed.remove(&record.id);
+        if self.agents.get(&record.id).is_some_and(|here| here.generation > record.generation) {
+            return Some(Arc::clone(record));
+        }
         self.agents.insert(record.id.clone(), Arc::clone(record))
     }
 
@@ -204,18 +303,23 @@ impl Registry {
         current
     }
 
+    /// What is known of `id`, also when it has left.
+    pub(super) fn fact(&self, id: &str) -> Option<Fact> {
+        self.known.get(id).cloned()
+    }
+
     /// The secret that counts for `id`, also when it has left.
     pub(super) fn pinned(&self, id: &str) -> Option<Secret> {
-        self.pins.get(id).cloned()
+        self.known.get(id).map(|fact| fact.secret.clone())
     }
 
     /// Pins the secret of an agent that is expected and not here yet.
     pub(super) fn pin(&mut self, id: &str, secret: Secret) {
-        self.pins.insert(id.to_owned(), secret);
+        self.known.insert(id.to_owned(), Fact { secret, sequence: 0 });
     }
 
     pub(super) fn may_pin(&self) -> bool {
-        self.pins.len() < PINNED
+        self.known.len() < PINNED
     }
 
     pub(super) fn note_departure(&mut self, id: &str, destination: &str) {

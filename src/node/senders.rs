@@ -1,12 +1,14 @@
 //! Who sends: whose secret checks a message, and what its sender may send.
 
+use super::arrive::disk_failure;
+use super::replay_log::Asking;
 use super::{messages, Node, Origin};
 use crate::log::clipped;
 use crate::sync::lock;
 use crate::wire::{Code, Failure, Request, Secret, Verdict};
 
 /// Every message type of the protocol.
-pub const TYPES: [&str; 11] = [
+pub const TYPES: [&str; 15] = [
     "deploy_agent",
     "receive_agent",
     "invoke_agent",
@@ -18,6 +20,10 @@ pub const TYPES: [&str; 11] = [
     "transfer_status",
     "transfer_cancel",
     "transfer_forget",
+    "queue_agent",
+    "list_outbox",
+    "retry_outbox",
+    "cancel_outbox",
 ];
 
 /// Whoever signed a message.
@@ -180,7 +186,14 @@ impl Node {
             // but its own: a full one makes the sender's other messages stale. No id has a blank.
             let ours = if signed.proof == Proof::Transfer { " transfer" } else { "" };
             let sender = format!("{}{ours}", request.sender);
-            replay.check(&sender, &request.signature, request.timestamp, now, capacity)
+            let asking = Asking {
+                sender: &sender,
+                signature: &request.signature,
+                timestamp: request.timestamp,
+                now,
+                capacity,
+            };
+            replay.check(&asking).map_err(|error| disk_failure("the replay memory", &error))?
         };
         match verdict {
             Verdict::New => Ok(()),

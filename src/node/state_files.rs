@@ -2,6 +2,7 @@
 
 use super::messages::StateFile;
 use crate::base64;
+use crate::state::{self, make_dir};
 use crate::sync::lock;
 use rustix::fs::{Dir, FileType, Mode, OFlags};
 use rustix::io::Errno;
@@ -11,11 +12,13 @@ use std::fs::{self, File};
 use std::io::{self, Read};
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Component, Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
+/// Up to how many files are synced one by one.
+const SYNCED_ALONE: usize = 32;
 /// How many files travel with an agent.
 const MOST_FILES: usize = 10_000;
 
@@ -60,11 +63,6 @@ impl Drop for Place {
         }
         lock(&self.places.taken).remove(&self.path);
     }
-}
-
-/// Makes an agent's directory, for its user alone.
-pub(super) fn make_dir(path: &Path) -> io::Result<()> {
-    fs::DirBuilder::new().recursive(true).mode(0o700).create(path)
 }
 
 /// Everything below `dir`: regular files only. Links are not followed, neither below it nor in its own
@@ -160,15 +158,38 @@ pub(super) fn lay_out(dir: &Path, files: &[StateFile]) -> Result<(), String> {
             let mut options = fs::OpenOptions::new();
             let opened = options.write(true).create_new(true).mode(0o600).open(&target);
             opened
-                .and_then(|mut target| io::Write::write_all(&mut target, &content))
+                .and_then(|mut target| {
+                    io::Write::write_all(&mut target, &content)?;
+                    // Of many, one sync of the whole file system does it.
+                    if files.len() <= SYNCED_ALONE {
+                        target.sync_all()
+                    } else {
+                        Ok(())
+                    }
+                })
                 .map_err(|error| format!("the file {:?}: {error}", file.path))?;
         }
-        Ok(())
+        sync_all(dir, files).map_err(|error| format!("the agent's files: {error}"))
     })();
     if laid.is_err() {
         let _ = fs::remove_dir_all(dir); // best effort; the error itself is what matters
     }
     laid
+}
+
+/// Makes what was laid out durable: its directories, and the files where they are many.
+fn sync_all(dir: &Path, files: &[StateFile]) -> io::Result<()> {
+    if files.is_empty() {
+        return Ok(());
+    }
+    if files.len() > SYNCED_ALONE {
+        rustix::fs::syncfs(File::open(dir)?)?;
+    } else {
+        let folders: HashSet<_> =
+            files.iter().flat_map(|file| Path::new(&file.path).ancestors().skip(1)).collect();
+        folders.iter().try_for_each(|folder| state::sync_dir(&dir.join(folder)))?;
+    }
+    state::sync_dir(dir.parent().unwrap_or(dir))
 }
 
 #[cfg(test)]

@@ -1,11 +1,13 @@
 //! How an agent leaves: the source's side of a transfer (TRANSFER.md, "At the source").
 
+use super::arrive::disk_failure;
 use super::federation::{self, Destination};
-use super::messages::{Dispatch, Mode};
-use super::outbox::Transfer;
+use super::messages::{Dispatch, Mode, Queue};
+use super::outbox::{Outcome, Transfer, Traveller};
 use super::{state_files, Node, Record};
 use crate::agent::host::CallError;
 use crate::agent::NoTurn;
+use crate::crash;
 use crate::log::Level;
 use crate::sync::lock;
 use crate::wire::{self, Code, ExchangeError, Failure, ReceivedAnswer, RequestOptions};
@@ -23,8 +25,6 @@ const HOP_RESERVE: Duration = Duration::from_millis(100);
 const QUESTION: Duration = Duration::from_secs(10);
 /// How long a destination may take to call a transfer off.
 const CALLING_OFF: Duration = Duration::from_secs(2);
-/// How long the timers' thread pursues one transfer before it lets go of it again.
-const PURSUIT: Duration = Duration::from_secs(30);
 
 /// A journey that an agent wants to make.
 pub struct Journey {
@@ -40,6 +40,8 @@ pub struct Journey {
     pub deadline: Instant,
     /// The caller gave the deadline itself: at it, the transfer is called off.
     pub cancel: bool,
+    /// If the destination can't be reached, or takes nothing now, the outbox tries again.
+    pub queue: bool,
 }
 
 /// What one attempt, or one question, brought.
@@ -90,6 +92,7 @@ impl Node {
         })?;
         if let Some(patch) = order.metadata_patch {
             lock(&record.metadata).extend(patch);
+            record.rewrite().map_err(|error| disk_failure("the agent's metadata", &error))?;
         }
         let destination =
             match (self.resolve(&record, &order.destination), order.destination.parse::<wire::Address>()) {
@@ -105,7 +108,8 @@ impl Node {
             activate: order.activate_payload.as_deref().map_or("{}", RawValue::get).to_owned(),
             memory: record.life.memory(),
             deadline,
-            cancel: order.timeout.is_some(),
+            cancel: order.timeout.is_some() && !order.queue,
+            queue: order.queue,
         };
         let answer = self.travel(&record, journey);
         drop(turn);
@@ -141,9 +145,17 @@ impl Node {
             Mode::Clone if record.life.is_departing() || record.life.is_over() => return Err(departing()),
             _ => {}
         }
-        let Journey { mode, destination, memory, deadline, cancel, .. } = journey;
+        let Journey { mode, destination, memory, deadline, cancel, queue, .. } = journey;
         let body = format!("{},\"transfer_id\":\"{id}\"", body.strip_suffix('}').unwrap_or(&body));
-        let transfer = Transfer::new(id, mode, destination, Arc::clone(record), memory, body);
+        let transfer = Transfer::new(id, mode, destination, Traveller::of(record), queue, body);
+        if let Err(error) = self.write_down(&transfer, memory.as_deref()) {
+            if mode == Mode::Move {
+                record.life.set_departing(false);
+            }
+            let failure = disk_failure(&format!("the transfer of {}", record.id), &error);
+            return Err(CallError::new(failure.code.as_str(), failure.message));
+        }
+        crash::point("outbox-written");
         self.outbox.add(&transfer);
         if transfer.destination.unsigned {
             return self.travel_unsigned(&transfer, deadline);
@@ -151,8 +163,12 @@ impl Node {
         match self.pursue(&transfer, deadline) {
             Some(outcome) => outcome,
             None if cancel => self.call_off(&transfer),
+            None if queue => {
+                self.leave(&transfer);
+                queued_answer(&transfer)
+            }
             None => {
-                transfer.leave();
+                self.leave(&transfer);
                 let text = format!(
                     "{} has not said yet whether {} arrived; it stays marked as departing, takes no messages, and the transfer \
                      is pursued",
@@ -163,14 +179,111 @@ impl Node {
         }
     }
 
+    /// `queue_agent`: an agent that does not live here goes out through this node's outbox, on its own
+    /// signature. Its stage is this node, if it is to come back.
+    ///
+    /// # Errors
+    /// `bad_payload`, `unknown_destination`, `too_large`; `busy` or `internal` if it can't be written
+    /// down.
+    pub fn queue(self: &Arc<Self>, order: Queue) -> Result<Box<RawValue>, Failure> {
+        let package = self.open_package(order.source_code.as_deref(), order.capsule.as_deref())?;
+        let destination = match (self.tree().find(&order.destination), order.destination.parse()) {
+            (Some(place), _) => Destination::of(place),
+            (None, Ok(address)) => {
+                Some(Destination { name: order.destination.clone(), address, unsigned: false })
+            }
+            (None, Err(_)) => None,
+        };
+        let destination = destination.filter(|destination| !destination.unsigned).ok_or_else(|| {
+            let text = format!(
+                "{:?} is neither HOST:PORT nor a node of the tree of {} that signs its answers",
+                order.destination,
+                self.name()
+            );
+            Failure::new(Code::UnknownDestination, text)
+        })?;
+        let mut metadata = order.agent_metadata.unwrap_or_default();
+        metadata.insert(
+            "agent_name".into(),
+            package.manifest.name.as_ref().unwrap_or(&package.manifest.id).clone().into(),
+        );
+        if order.stage {
+            let stage = json!({"name": self.name(), "host": self.advertised_to(&destination.address), "port": self.port()});
+            metadata.insert("stage".into(), stage);
+        }
+        let hop = json!({
+            "node": self.name(),
+            "host": self.advertised_to(&destination.address),
+            "port": self.port(),
+            "time": wire::unix_now(),
+        });
+        let mut head = json!({"mode": "move", "trace": [hop], "agent_metadata": metadata}).to_string();
+        head.pop(); // the members that follow are text already
+        let (form, text) = match &package.sealed {
+            Some(sealed) => ("capsule", sealed.text.as_str()),
+            None => ("source_code", &*package.source),
+        };
+        let id = wire::random_nonce()
+            .map_err(|error| Failure::new(Code::Internal, format!("making an id: {error}")))?;
+        let activate = order.activate_payload.as_deref().map_or("{}", RawValue::get);
+        let agent = wire::json::quote(text);
+        let body =
+            format!("{head},\"{form}\":{agent},\"activate_payload\":{activate},\"transfer_id\":\"{id}\"");
+        self.fits_a_line(&package.manifest.id, &body)
+            .map_err(|error| Failure::new(Code::TooLarge, error.message))?;
+        if order.stage {
+            // Who comes back is known.
+            self.pin(&package.manifest)?;
+        }
+        let traveller = Traveller::stranger(&package.manifest);
+        let transfer = Transfer::new(id, Mode::Move, destination, traveller, true, body);
+        self.outbox.store(&transfer).map_err(|error| disk_failure("the transfer", &error))?;
+        self.outbox.add(&transfer);
+        self.leave(&transfer);
+        transfer.hurry();
+        self.log.event(
+            Level::Info,
+            "agent_queued",
+            &[("agent", &transfer.traveller.id), ("to", &transfer.destination.name)],
+        );
+        queued_answer(&transfer).map_err(|error| Failure::new(Code::Internal, error.message))
+    }
+
+    /// Writes a transfer down, if it is one that must outlive the node: a move, or what is queued. With
+    /// a move the memory of the call is the agent's: if the hook that called does not come to its end,
+    /// it is the latest there is.
+    fn write_down(&self, transfer: &Transfer, memory: Option<&str>) -> std::io::Result<()> {
+        if transfer.destination.unsigned || (transfer.mode == Mode::Clone && !transfer.queued) {
+            return Ok(());
+        }
+        if let (Mode::Move, Some(record)) = (transfer.mode, &transfer.traveller.record) {
+            memory.map_or(Ok(()), |memory| record.life.remember(memory))?;
+            record.harness().sync_memory()?;
+        }
+        self.outbox.store(transfer)
+    }
+
+    /// Leaves a transfer to the timers.
+    fn leave(&self, transfer: &Transfer) {
+        self.outbox.rest(transfer);
+        transfer.leave();
+    }
+
     /// Takes up transfers whose callers are gone.
     pub(super) fn pursue_transfers(self: &Arc<Self>) {
         for transfer in self.outbox.due() {
             let node = Arc::clone(self);
             let ours = Arc::clone(&transfer);
             let started = self.in_background(move || {
-                if node.pursue(&ours, Instant::now() + PURSUIT).is_none() {
-                    ours.leave();
+                let deadline = Instant::now() + node.hook_limit();
+                match ours.outcome() {
+                    Some(_) => node.tell_to_forget(&ours),
+                    None => {
+                        let step = node.first_step(&ours, deadline);
+                        if node.decide(&ours, step, deadline).is_none() {
+                            node.leave(&ours);
+                        }
+                    }
                 }
             });
             if !started {
@@ -179,37 +292,20 @@ impl Node {
         }
     }
 
-    /// Attempts and asks until the transfer is decided, at most until the deadline.
+    /// Attempts and asks until the transfer is decided, at most until the deadline. What is queued is
+    /// attempted once.
     fn pursue(
         self: &Arc<Self>,
         transfer: &Arc<Transfer>,
         deadline: Instant,
     ) -> Option<Result<Box<RawValue>, CallError>> {
-        let mut step = match transfer.is_unclear() {
-            false => self.attempt(transfer, deadline),
-            true => self.ask(transfer, "transfer_status", deadline),
-        };
+        let mut step = self.first_step(transfer, deadline);
         loop {
-            if let Step::Unknown = step {
-                // The request may still be on its way: the same transfer once more.
-                step = self.attempt(transfer, deadline);
-            }
-            match step {
-                Step::Arrived(answer) => return Some(Ok(self.arrived(transfer, answer))),
-                Step::Refused(error) => return Some(Err(self.stays(transfer, error))),
-                Step::Untouched(error) if !transfer.is_unclear() => {
-                    return Some(Err(self.stays(transfer, error)))
-                }
-                // While an earlier attempt is unclear, one that reached nobody decides nothing.
-                Step::Untouched(_) | Step::Unknown => {}
-                Step::Unclear(why) if transfer.mode == Mode::Clone => {
-                    let text = format!("{}: {why}; the copy may have arrived", transfer.destination.name);
-                    return Some(Err(self.stays(transfer, CallError::new("timeout", text))));
-                }
-                Step::Unclear(why) => self.becomes_unclear(transfer, &why),
+            if let Some(decided) = self.decide(transfer, step, deadline) {
+                return Some(decided);
             }
             let left = deadline.saturating_duration_since(Instant::now());
-            if left.is_zero() || self.is_stopping() {
+            if left.is_zero() || self.is_stopping() || transfer.queued {
                 return None;
             }
             std::thread::sleep(transfer.back_off().min(left));
@@ -220,13 +316,61 @@ impl Node {
         }
     }
 
+    /// An attempt; or a question, where an earlier attempt may have arrived.
+    fn first_step(&self, transfer: &Transfer, deadline: Instant) -> Step {
+        match transfer.is_unclear() {
+            false => self.attempt(transfer, deadline),
+            true => self.ask(transfer, "transfer_status", deadline),
+        }
+    }
+
+    /// What a step decides; nothing, if it decides nothing.
+    fn decide(
+        self: &Arc<Self>,
+        transfer: &Arc<Transfer>,
+        mut step: Step,
+        deadline: Instant,
+    ) -> Option<Result<Box<RawValue>, CallError>> {
+        let mut direct = !transfer.is_unclear();
+        if let Step::Unknown = step {
+            // The request may still be on its way: the same transfer once more.
+            direct = false;
+            step = self.attempt(transfer, deadline);
+        }
+        match step {
+            Step::Arrived(answer) => Some(Ok(self.arrived(transfer, answer, direct))),
+            Step::Refused(error) => Some(Err(self.stays(transfer, error, Some(Outcome::Refused)))),
+            Step::Untouched(error) if !transfer.is_unclear() && !transfer.queued => {
+                Some(Err(self.stays(transfer, error, None)))
+            }
+            // While an earlier attempt is unclear, one that reached nobody decides nothing.
+            Step::Untouched(error) => {
+                transfer.set_error(&error.message);
+                None
+            }
+            Step::Unknown => None,
+            Step::Unclear(why) if transfer.mode == Mode::Clone && !transfer.queued => {
+                let text = format!("{}: {why}; the copy may have arrived", transfer.destination.name);
+                Some(Err(self.stays(transfer, CallError::new("timeout", text), None)))
+            }
+            Step::Unclear(why) => {
+                self.becomes_unclear(transfer, &why);
+                None
+            }
+        }
+    }
+
     fn becomes_unclear(&self, transfer: &Transfer, why: &str) {
         if !transfer.is_unclear() {
-            let fields =
-                [("agent", transfer.record.id.as_str()), ("to", &transfer.destination.name), ("why", why)];
-            self.log.event(Level::Warn, "move_unclear", &fields);
+            let fields = [
+                ("agent", transfer.traveller.id.as_str()),
+                ("transfer", &transfer.id),
+                ("to", &transfer.destination.name),
+                ("why", why),
+            ];
+            self.log.event(Level::Warn, "transfer_unclear", &fields);
         }
-        transfer.set_unclear();
+        transfer.set_unclear(why);
     }
 
     /// Sends the transfer once.
@@ -234,7 +378,12 @@ impl Node {
         let left = deadline.saturating_duration_since(Instant::now());
         // The destination answers before we stop listening. What a hop takes off is small: a tour has many.
         let theirs = left.saturating_sub((left / 20).min(HOP_RESERVE));
-        let payload = format!("{},\"timeout\":{:.3}}}", transfer.body, theirs.as_secs_f64().max(0.001));
+        let body = match self.outbox.body(transfer) {
+            Ok(body) => body,
+            Err(error) => return Step::Unclear(format!("reading the outbox: {error}")),
+        };
+        let payload = format!("{body},\"timeout\":{:.3}}}", theirs.as_secs_f64().max(0.001));
+        transfer.begin_attempt();
         let answer = match self.exchange(transfer, "receive_agent", &payload, deadline) {
             Ok(answer) => answer,
             Err(Step::Unknown) => return Step::Unclear("it does not know the agent".into()),
@@ -255,7 +404,7 @@ impl Node {
     fn ask(&self, transfer: &Transfer, kind: &str, deadline: Instant) -> Step {
         // A destination that never got the transfer may know nothing else to check the question with,
         // and to sign its answer.
-        let head = transfer.record.manifest().head();
+        let head = &transfer.traveller.head;
         let payload = json!({"transfer_id": transfer.id, "source_code": head}).to_string();
         let until = deadline.min(Instant::now() + QUESTION);
         let answer = match self.exchange(transfer, kind, &payload, until) {
@@ -280,7 +429,7 @@ impl Node {
                 let text = format!(
                     "{} refused {}: {}",
                     transfer.destination.name,
-                    transfer.record.id,
+                    transfer.traveller.id,
                     said.unwrap_or("?")
                 );
                 Step::Refused(CallError::new("rejected", text))
@@ -297,9 +446,9 @@ impl Node {
         payload: &str,
         deadline: Instant,
     ) -> Result<ReceivedAnswer, Step> {
-        let secret = &transfer.record.manifest().secret;
+        let secret = &transfer.traveller.secret;
         let signed =
-            wire::signed_request(kind, &transfer.record.id, secret, payload, RequestOptions::default())
+            wire::signed_request(kind, &transfer.traveller.id, secret, payload, RequestOptions::default())
                 .map_err(|failure| Step::Refused(CallError::new("bad_payload", failure.message)))?;
         let most = self.config().keys.max_message_bytes;
         match wire::exchange(&transfer.destination.address, &signed.line, deadline, most) {
@@ -321,25 +470,86 @@ impl Node {
 
     /// The caller's own deadline has passed: only a durable `refused` brings the agent back.
     fn call_off(self: &Arc<Self>, transfer: &Arc<Transfer>) -> Result<Box<RawValue>, CallError> {
+        let (id, name) = (&transfer.traveller.id, &transfer.destination.name);
         match self.ask(transfer, "transfer_cancel", Instant::now() + CALLING_OFF) {
-            Step::Arrived(answer) => Ok(self.arrived(transfer, answer)),
+            Step::Arrived(answer) => Ok(self.arrived(transfer, answer, false)),
             Step::Refused(_) => {
-                let text = format!(
-                    "{} did not take {} in time; the transfer was cancelled",
-                    transfer.destination.name, transfer.record.id
-                );
-                Err(self.stays(transfer, CallError::new("timeout", text)))
+                let text = format!("{name} did not take {id} in time; the transfer was cancelled");
+                Err(self.stays(transfer, CallError::new("timeout", text), Some(Outcome::Refused)))
             }
             _ => {
-                transfer.leave();
+                transfer.set_unclear("it could not be cancelled");
+                self.leave(transfer);
                 let text = format!(
-                    "{} has not said whether {} arrived and can't be asked to cancel; the agent stays marked \
-                     as departing, takes no messages, and the transfer is pursued",
-                    transfer.destination.name, transfer.record.id
+                    "{name} has not said whether {id} arrived and can't be asked to cancel; the agent stays marked \
+                     as departing, takes no messages, and the transfer is pursued"
                 );
                 Err(CallError::new("timeout", text))
             }
         }
+    }
+
+    /// `cancel_outbox`: gives a transfer up. One that reached nobody ends here; else only the
+    /// destination's durable refusal ends it.
+    ///
+    /// # Errors
+    /// `bad_payload` (no such transfer), `busy` (an attempt runs), `rejected` (the agent has arrived),
+    /// `unreachable` (the destination can't be asked, and may have it).
+    pub fn cancel_transfer(self: &Arc<Self>, id: &str) -> Result<Value, Failure> {
+        let transfer = self.open_transfer(id)?;
+        if !transfer.take() {
+            let text = format!("an attempt of transfer {id} is under way; try again when it is over");
+            return Err(Failure::new(Code::Busy, text));
+        }
+        let told = || json!({"transfer_id": id, "agent_id": transfer.traveller.id, "cancelled": true});
+        let given_up = || CallError::new("timeout", "the transfer was cancelled");
+        if !transfer.is_unclear() {
+            self.stays(&transfer, given_up(), None);
+            return Ok(told());
+        }
+        match self.ask(&transfer, "transfer_cancel", Instant::now() + QUESTION) {
+            Step::Refused(_) => {
+                self.stays(&transfer, given_up(), Some(Outcome::Refused));
+                Ok(told())
+            }
+            Step::Arrived(answer) => {
+                self.arrived(&transfer, answer, false);
+                let text = format!("{} has arrived at {}", transfer.traveller.id, transfer.destination.name);
+                Err(Failure::new(Code::Rejected, text))
+            }
+            Step::Unclear(why) => Err(self.cannot_cancel(&transfer, &why)),
+            Step::Untouched(error) => Err(self.cannot_cancel(&transfer, &error.message)),
+            Step::Unknown => Err(self.cannot_cancel(&transfer, "it does not answer for this agent")),
+        }
+    }
+
+    fn cannot_cancel(&self, transfer: &Transfer, why: &str) -> Failure {
+        self.leave(transfer);
+        let text = format!(
+            "{} may have {} and can't be asked now ({why}); the transfer stays open",
+            transfer.destination.name, transfer.traveller.id
+        );
+        Failure::new(Code::Unreachable, text)
+    }
+
+    /// `retry_outbox`: the transfer is due at once.
+    ///
+    /// # Errors
+    /// `bad_payload`: there is no such transfer.
+    pub fn retry_transfer(&self, id: &str) -> Result<Value, Failure> {
+        let transfer = self.open_transfer(id)?;
+        transfer.hurry();
+        Ok(transfer.summary())
+    }
+
+    /// `list_outbox`: the transfers whose end is not known.
+    pub fn list_outbox(&self) -> Value {
+        self.outbox.undecided().iter().map(|transfer| transfer.summary()).collect()
+    }
+
+    fn open_transfer(&self, id: &str) -> Result<Arc<Transfer>, Failure> {
+        let open = self.outbox.transfer(id).filter(|transfer| transfer.outcome().is_none());
+        open.ok_or_else(|| Failure::new(Code::BadPayload, format!("no transfer {id:?} is open here")))
     }
 
     /// A node of the base implementation: its plain answer decides, once.
@@ -348,85 +558,150 @@ impl Node {
         transfer: &Arc<Transfer>,
         deadline: Instant,
     ) -> Result<Box<RawValue>, CallError> {
-        let body =
-            transfer.body.rsplit_once(",\"transfer_id\":").map_or(transfer.body.as_str(), |(body, _)| body);
+        let body = self.outbox.body(transfer).unwrap_or_default(); // held: it was made just now
+        let body = body.rsplit_once(",\"transfer_id\":").map_or(&*body, |(body, _)| body);
         match self.exchange(transfer, "receive_agent", &format!("{body}}}"), deadline) {
-            Ok(answer) if answer.is_ok() => Ok(self.arrived(transfer, whole(&answer))),
-            Ok(answer) => Err(self.stays(transfer, refusal(transfer, &answer))),
-            Err(Step::Untouched(error) | Step::Refused(error)) => Err(self.stays(transfer, error)),
+            Ok(answer) if answer.is_ok() => Ok(self.arrived(transfer, whole(&answer), true)),
+            Ok(answer) => Err(self.stays(transfer, refusal(transfer, &answer), None)),
+            Err(Step::Untouched(error) | Step::Refused(error)) => Err(self.stays(transfer, error, None)),
             Err(Step::Unclear(why)) => {
                 let text = format!(
                     "{}, a node that signs nothing: {why}; the agent stays here and may be there too",
                     transfer.destination.name
                 );
-                Err(self.stays(transfer, CallError::new("timeout", text)))
+                Err(self.stays(transfer, CallError::new("timeout", text), None))
             }
-            Err(Step::Arrived(answer)) => Ok(self.arrived(transfer, answer)),
+            Err(Step::Arrived(answer)) => Ok(self.arrived(transfer, answer, true)),
             Err(Step::Unknown) => {
                 let text = format!("{} does not know the agent", transfer.destination.name);
-                Err(self.stays(transfer, CallError::new("rejected", text)))
+                Err(self.stays(transfer, CallError::new("rejected", text), None))
             }
         }
     }
 
-    /// The agent lives there now.
-    fn arrived(self: &Arc<Self>, transfer: &Arc<Transfer>, answer: Box<RawValue>) -> Box<RawValue> {
-        let record = &transfer.record;
-        if transfer.mode == Mode::Move {
+    /// The agent lives there now: that is written down, then this generation goes, then the destination
+    /// may forget. `direct`: it answered the attempt itself.
+    fn arrived(
+        self: &Arc<Self>,
+        transfer: &Arc<Transfer>,
+        answer: Box<RawValue>,
+        direct: bool,
+    ) -> Box<RawValue> {
+        crash::point("answer-received");
+        let traveller = &transfer.traveller;
+        let stored = self.outbox.is_stored(transfer);
+        let recorded = match stored {
+            true => self.outbox.conclude(transfer, Outcome::Arrived, direct),
+            false => Ok(()),
+        };
+        crash::point("outcome-recorded");
+        if let (Mode::Move, Some(record)) = (transfer.mode, &traveller.record) {
             {
                 let mut registry = lock(&self.registry);
                 if registry.remove(record) {
-                    registry.note_departure(&record.id, &transfer.destination.name);
+                    registry.note_departure(&traveller.id, &transfer.destination.name);
                 }
             }
-            record.place().discard();
+            record.discard();
             record.life.retire();
         }
-        self.outbox.close(transfer);
+        crash::point("generation-removed");
         self.counters.departures.fetch_add(1, Ordering::Relaxed);
         let fields = [
-            ("agent", record.id.as_str()),
+            ("agent", traveller.id.as_str()),
             ("mode", transfer.mode.as_str()),
             ("to", transfer.destination.name.as_str()),
         ];
         self.log.event(Level::Info, "agent_sent", &fields);
-        if !transfer.destination.unsigned {
-            let (node, transfer) = (Arc::clone(self), Arc::clone(transfer));
-            // If this is lost the destination keeps a small entry for longer; nothing else.
-            self.in_background(move || {
-                let payload = json!({"transfer_id": transfer.id}).to_string();
-                let _ = node.exchange(&transfer, "transfer_forget", &payload, Instant::now() + QUESTION);
-            });
+        match recorded {
+            // It stays open on disk: after a restart the destination, which must not forget, says the
+            // same again.
+            Err(error) => self.not_written("that an agent has arrived", &error),
+            // The timers tell it to forget.
+            Ok(()) if stored => {}
+            Ok(()) => {
+                self.close(transfer);
+                if !transfer.destination.unsigned {
+                    let (node, transfer) = (Arc::clone(self), Arc::clone(transfer));
+                    // If this is lost the destination keeps a small entry for longer; nothing else.
+                    self.in_background(move || {
+                        let _ = node.ask_to_forget(&transfer);
+                    });
+                }
+            }
         }
         answer
     }
 
-    /// The agent stays; its messages go on.
-    fn stays(&self, transfer: &Transfer, error: CallError) -> CallError {
-        let record = &transfer.record;
+    /// Tells the destination to forget; when it has, the outbox does, too.
+    fn tell_to_forget(&self, transfer: &Transfer) {
+        if self.ask_to_forget(transfer) {
+            self.close(transfer);
+        } else {
+            transfer.leave();
+        }
+    }
+
+    fn ask_to_forget(&self, transfer: &Transfer) -> bool {
+        let payload = json!({"transfer_id": transfer.id, "source_code": transfer.traveller.head}).to_string();
+        let answer = self.exchange(transfer, "transfer_forget", &payload, Instant::now() + QUESTION);
+        matches!(answer, Ok(answer) if answer.is_ok())
+    }
+
+    fn close(&self, transfer: &Transfer) {
+        if let Err(error) = self.outbox.close(transfer) {
+            self.not_written("the end of a transfer", &error);
+        }
+    }
+
+    /// The agent stays; its messages go on. `outcome`: the destination's ledger has an entry of it.
+    fn stays(&self, transfer: &Transfer, error: CallError, outcome: Option<Outcome>) -> CallError {
+        let traveller = &transfer.traveller;
         let fields = [
-            ("agent", record.id.as_str()),
+            ("agent", traveller.id.as_str()),
             ("mode", transfer.mode.as_str()),
             ("to", transfer.destination.name.as_str()),
             ("error", &error.message),
         ];
         self.log.event(Level::Warn, "agent_not_sent", &fields);
-        if transfer.mode == Mode::Move {
-            if record.life.is_over() {
+        let here = traveller.record.as_ref().filter(|record| !record.life.is_over());
+        if transfer.mode == Mode::Move && here.is_none() && self.outbox.is_stored(transfer) {
+            self.supersede(transfer);
+            return error;
+        }
+        let recorded = match outcome.filter(|_| self.outbox.is_stored(transfer)) {
+            Some(outcome) => self.outbox.conclude(transfer, outcome, false),
+            None => self.outbox.close(transfer),
+        };
+        if let Err(error) = recorded {
+            self.not_written("the end of a transfer", &error);
+        }
+        crash::point("refusal-received");
+        if let (Mode::Move, Some(record)) = (transfer.mode, here) {
+            record.life.set_departing(false);
+        }
+        error
+    }
+
+    /// A refused agent whose id a newer arrival has taken, or that never lived here, goes where a person
+    /// finds it.
+    fn supersede(&self, transfer: &Transfer) {
+        let id = transfer.traveller.id.as_str();
+        match self.outbox.supersede(transfer) {
+            Ok(file) => {
+                let why = match transfer.traveller.generation {
+                    Some(_) => "a newer arrival has its id",
+                    None => "it does not live here",
+                };
+                let file = file.to_string_lossy();
                 self.log.event(
                     Level::Warn,
                     "agent_superseded",
-                    &[("agent", &record.id), ("why", "a newer arrival has its id")],
+                    &[("agent", id), ("why", why), ("file", &file)],
                 );
             }
-            if record.life.pid().is_none() {
-                // The hook that called died: the memory of the call is the latest there is.
-                record.life.set_memory(transfer.memory.clone());
-            }
-            record.life.set_departing(false);
+            Err(error) => self.not_written("a superseded agent", &error),
         }
-        self.outbox.close(transfer);
-        error
     }
 
     /// The payload of `receive_agent`, without transfer id and timeout.
@@ -460,18 +735,24 @@ impl Node {
             journey.activate,
             journey.memory.as_deref().unwrap_or("null"),
         );
+        self.fits_a_line(&record.id, &body)?;
+        Ok(body)
+    }
+
+    /// Whether a payload goes into one message.
+    fn fits_a_line(&self, id: &str, body: &str) -> Result<(), CallError> {
+        let most = self.config().keys.max_message_bytes;
         // The signed line is ASCII: what is not takes up to six bytes a code unit.
         let escaped: usize =
             body.chars().filter(|c| !c.is_ascii()).map(|c| c.len_utf16() * 6 - c.len_utf8()).sum();
         let length = body.len() + escaped + ENVELOPE;
         if length > most {
             let text = format!(
-                "{} would take {length} bytes where a message has at most {most} (max_message_bytes)",
-                record.id
+                "{id} would take {length} bytes where a message has at most {most} (max_message_bytes)"
             );
             return Err(CallError::new("too_large", text));
         }
-        Ok(body)
+        Ok(())
     }
 
     fn own_hop(&self, record: &Record, destination: &Destination) -> Value {
@@ -517,9 +798,19 @@ fn whole(answer: &ReceivedAnswer) -> Box<RawValue> {
     RawValue::from_string(format!("{{{}}}", members.join(","))).unwrap_or_else(|_| RawValue::NULL.to_owned())
 }
 
+/// What is said of a transfer that waits in the outbox.
+fn queued_answer(transfer: &Transfer) -> Result<Box<RawValue>, CallError> {
+    let mut told = transfer.summary();
+    told["status"] = "queued".into();
+    serde_json::value::to_raw_value(&told).map_err(|error| CallError::new("internal", error.to_string()))
+}
+
 fn refusal(transfer: &Transfer, answer: &ReceivedAnswer) -> CallError {
     let code = answer.known_code().unwrap_or(Code::Rejected).as_str();
     let said = answer.error().unwrap_or("it gave no reason");
-    CallError::new(code, format!("{} did not take {}: {said}", transfer.destination.name, transfer.record.id))
-        .with_detail(whole(answer))
+    CallError::new(
+        code,
+        format!("{} did not take {}: {said}", transfer.destination.name, transfer.traveller.id),
+    )
+    .with_detail(whole(answer))
 }

@@ -165,6 +165,8 @@ struct TravelArgs {
     payload: Box<RawValue>,
     #[serde(default)]
     timeout: Option<f64>,
+    #[serde(default)]
+    queue: bool,
 }
 
 #[derive(Deserialize)]
@@ -299,7 +301,8 @@ impl Desk {
             activate: order.payload.get().to_owned(),
             memory: call.memory.map(|memory| memory.get().into()),
             deadline,
-            cancel: order.timeout.is_some(),
+            cancel: order.timeout.is_some() && !order.queue,
+            queue: order.queue,
         };
         self.node.travel(record, journey)
     }

@@ -103,6 +103,19 @@ fn carry_out(
             say_text(node, &format!("{{\"agent_id\":{id},\"result\":{}}}", outcome.result.get()))
         }
         "dispatch_agent" => say(node, &node.dispatch(read(request)?)?),
+        "queue_agent" => say(node, &node.queue(read(request)?)?),
+        "list_outbox" => {
+            let _: messages::Nothing = read(request)?;
+            Ok(plain(node, node.list_outbox()))
+        }
+        "retry_outbox" => {
+            let order: messages::OutboxRef = read(request)?;
+            Ok(plain(node, node.retry_transfer(&order.transfer_id)?))
+        }
+        "cancel_outbox" => {
+            let order: messages::OutboxRef = read(request)?;
+            Ok(plain(node, node.cancel_transfer(&order.transfer_id)?))
+        }
         "remove_agent" => {
             let order: messages::Remove = read(request)?;
             node.remove(&order.agent_id)?;

@@ -19,7 +19,7 @@ pub enum Verdict {
 }
 
 /// As much of a signature as is remembered: two messages do not share it by chance.
-type Mark = [u8; 16];
+pub type Mark = [u8; 16];
 
 /// The accepted messages of all senders. Put it behind a mutex; a call takes microseconds, but for a
 /// sweep over all senders once in half a `skew`.
@@ -62,13 +62,8 @@ impl ReplayWindow {
         if timestamp <= self.floor {
             return Verdict::BelowFloor;
         }
-        if !self.senders.contains_key(sender) {
-            let memory = Memory { accepted: BTreeSet::new(), floor: i64::MIN };
-            self.senders.insert(sender.to_owned(), memory);
-        }
-        let Some(memory) = self.senders.get_mut(sender) else {
-            return Verdict::BelowFloor;
-        };
+        let oldest_fresh = now.saturating_sub(self.skew);
+        let memory = self.memory(sender);
         if timestamp <= memory.floor {
             return Verdict::BelowFloor;
         }
@@ -77,14 +72,48 @@ impl ReplayWindow {
         if !memory.accepted.insert((timestamp, mark)) {
             return Verdict::Replayed;
         }
-        self.floor = self.floor.max(memory.forget_before(now.saturating_sub(self.skew)));
+        let forgotten = memory.forget_before(oldest_fresh);
         memory.forget_beyond(capacity);
+        self.floor = self.floor.max(forgotten);
         Verdict::New
     }
 
     /// The latest timestamp of this sender that is refused whatever the clock says; `i64::MIN` if none.
     pub fn floor(&self, sender: &str) -> i64 {
         self.senders.get(sender).map_or(self.floor, |memory| memory.floor.max(self.floor))
+    }
+
+    /// What was forgotten for its age, of whichever sender, is stamped at or before this.
+    pub fn common_floor(&self) -> i64 {
+        self.floor
+    }
+
+    /// Raises the floor of all senders: as it was in an earlier run. It never falls.
+    pub fn raise_common_floor(&mut self, floor: i64) {
+        self.floor = self.floor.max(floor);
+    }
+
+    /// Raises one sender's own floor: as it was in an earlier run. It never falls.
+    pub fn raise_floor(&mut self, sender: &str, floor: i64) {
+        let memory = self.memory(sender);
+        memory.floor = memory.floor.max(floor);
+    }
+
+    /// Remembers a message that an earlier run accepted.
+    pub fn remember(&mut self, sender: &str, timestamp: i64, mark: Mark) {
+        self.memory(sender).accepted.insert((timestamp, mark));
+    }
+
+    /// Each sender's own floor (`i64::MIN`: none), and what is remembered of it, for the next run.
+    pub fn each(&self, mut tell: impl FnMut(&str, i64, &BTreeSet<(i64, Mark)>)) {
+        for (sender, memory) in &self.senders {
+            tell(sender, memory.floor, &memory.accepted);
+        }
+    }
+
+    fn memory(&mut self, sender: &str) -> &mut Memory {
+        let fresh = || Memory { accepted: BTreeSet::new(), floor: i64::MIN };
+        self.senders.entry(sender.to_owned()).or_insert_with(fresh)
     }
 
     /// How many senders something is remembered of.

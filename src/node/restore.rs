@@ -1,0 +1,277 @@
+//! What earlier runs left in the state directory, taken up again: agents, transfers, and activations that
+//! a kill interrupted.
+
+use super::harness::{Harness, Stored};
+use super::known::Fact;
+use super::ledger::Found;
+use super::messages::Mode;
+use super::outbox::{Outcome, Transfer};
+use super::record::Arrived;
+use super::{Node, Record};
+use crate::agent::{Manifest, Spec};
+use crate::log::Level;
+use crate::state;
+use crate::sync::lock;
+use serde_json::{json, Value};
+use std::collections::HashMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Instant;
+
+/// What was found beside the agents' own directories.
+pub(super) struct Left {
+    pub(super) known: HashMap<String, Fact>,
+    pub(super) arrivals: Vec<Found>,
+    pub(super) transfers: Vec<Transfer>,
+}
+
+/// An agent whose activation a kill interrupted, and what it was given.
+pub(super) struct Interrupted {
+    id: String,
+    generation: u64,
+    payload: String,
+}
+
+/// A generation that was found, and the directory of its record.
+type Generation = (u64, Harness, Stored);
+
+impl Node {
+    /// Takes everything up again. Runs once, before anybody can ask.
+    ///
+    /// # Errors
+    /// The directory of all agents can't be read.
+    pub(super) fn restore(&self, left: Left) -> Result<(), String> {
+        let Left { mut known, arrivals, transfers } = left;
+        let mut highest = arrivals.iter().map(|found| found.generation).max().unwrap_or(0);
+        highest =
+            transfers.iter().filter_map(|transfer| transfer.traveller.generation).fold(highest, u64::max);
+        let agents = self.state_dir.join("agents");
+        let homes =
+            state::entries(&agents).map_err(|error| format!("reading {}: {error}", agents.display()))?;
+        let mut restored = Vec::new();
+        for home in homes {
+            let id = home.file_name().unwrap_or_default().to_string_lossy().into_owned();
+            if crate::agent::manifest::check_id(&id).is_err() {
+                continue;
+            }
+            let is_here = |generation: u64, stored: &Stored| {
+                let arrived = |transfer: &String| {
+                    arrivals.iter().any(|found| {
+                        (&found.agent, &found.transfer, found.generation) == (&id, transfer, generation)
+                    })
+                };
+                let left = |transfer: &Transfer| {
+                    transfer.mode == Mode::Move
+                        && transfer.traveller.id == id
+                        && transfer.traveller.generation == Some(generation)
+                        && transfer.outcome() == Some(Outcome::Arrived)
+                };
+                stored.meta.transfer.as_ref().is_none_or(arrived) && !transfers.iter().any(left)
+            };
+            let (seen, current) = self.find_generation(&home, &id, is_here);
+            highest = highest.max(seen);
+            if let Some((generation, harness, stored)) = current {
+                let fact = known.get(&id).map_or(0, |fact| fact.sequence).max(stored.meta.sequence);
+                match self.revive(&home, generation, harness, stored) {
+                    Ok(record) => {
+                        let secret = record.manifest().secret.clone();
+                        known.insert(id, Fact { secret, sequence: fact });
+                        restored.push(record);
+                    }
+                    Err(why) => self.damaged(&format!("{}: {why}", home.display())),
+                }
+            }
+        }
+        {
+            let mut registry = lock(&self.registry);
+            registry.restore(known, highest);
+            restored.iter().for_each(|record| drop(registry.insert(record)));
+        }
+        self.reopen(transfers);
+        self.finish_interrupted(arrivals);
+        if !restored.is_empty() {
+            let count = restored.len().to_string();
+            self.log.event(Level::Info, "agents_restored", &[("count", &count)]);
+        }
+        Ok(())
+    }
+
+    /// The latest generation that is an agent's; those that are over or never came are removed. The
+    /// first is the highest number seen.
+    fn find_generation(
+        &self,
+        home: &Path,
+        id: &str,
+        is_here: impl Fn(u64, &Stored) -> bool,
+    ) -> (u64, Option<Generation>) {
+        let harnesses = home.join("harness");
+        let (mut seen, mut current, mut whole) = (0, None::<Generation>, true);
+        for path in state::entries(&harnesses).unwrap_or_default() {
+            let number = path.file_name().and_then(|name| name.to_str()).and_then(|name| name.parse().ok());
+            let Some(generation) = number else { continue };
+            seen = seen.max(generation);
+            let harness = Harness::new(home, generation, &self.syncer);
+            match harness.read() {
+                Ok(Some(stored)) if is_here(generation, &stored) => {
+                    let later = current.as_ref().is_none_or(|(before, ..)| *before < generation);
+                    let over = if later {
+                        current.replace((generation, harness, stored))
+                    } else {
+                        Some((generation, harness, stored))
+                    };
+                    if let Some((_, harness, _)) = over {
+                        harness.discard();
+                    }
+                }
+                Ok(_) => {
+                    self.log.event(
+                        Level::Info,
+                        "generation_discarded",
+                        &[("agent", id), ("generation", &generation.to_string())],
+                    );
+                    harness.discard();
+                }
+                Err(why) => {
+                    whole = false;
+                    self.set_aside(&path, &why);
+                }
+            }
+        }
+        // A directory without any record is of a version that kept none: whose files those are nobody
+        // knows.
+        if whole && harnesses.exists() || current.is_some() {
+            sweep_files(home, current.as_ref().map(|(_, _, stored)| stored.meta.state_dir.as_str()));
+        }
+        (seen, current)
+    }
+
+    fn revive(
+        &self,
+        home: &Path,
+        generation: u64,
+        harness: Harness,
+        stored: Stored,
+    ) -> Result<Arc<Record>, String> {
+        let Stored { meta, source, sealed, memory, damaged_memory } = stored;
+        if let Some(file) = damaged_memory {
+            self.set_aside(&file, "no JSON; the agent begins without its memory");
+        }
+        let manifest = Manifest::read(&source).map_err(|why| format!("agent.py: {why}"))?;
+        let state_dir = home.join(&meta.state_dir);
+        state::make_dir(&state_dir).map_err(|error| format!("making {}: {error}", state_dir.display()))?;
+        let place = self.places.take(state_dir.clone()).ok_or("its directory is another agent's")?;
+        let spec = Spec {
+            source: source.into(),
+            manifest,
+            container_name: self.name().to_owned(),
+            state_dir: Some(state_dir),
+            trace: Value::from(meta.trace.clone()).to_string(),
+        };
+        let life = self.new_life(spec, memory.map(Into::into));
+        let arrived = Arrived {
+            origin: meta.origin,
+            metadata: meta.metadata,
+            trace: meta.trace,
+            place,
+            harness: Arc::new(harness),
+            registered_at: meta.registered_at,
+            transfer: meta.transfer,
+            sealed: sealed.map(Arc::new),
+        };
+        let record = Record::new(life, generation, meta.sequence, arrived);
+        record.life.keep_in(Arc::clone(record.harness()) as Arc<dyn crate::agent::Keep>);
+        Ok(record)
+    }
+
+    /// Open transfers go on; those of agents that live here have their generation again.
+    fn reopen(&self, transfers: Vec<Transfer>) {
+        for mut transfer in transfers {
+            let here = self.agent(&transfer.traveller.id);
+            let here = here.filter(|record| Some(record.generation) == transfer.traveller.generation);
+            if let (Some(record), Mode::Move, None) = (&here, transfer.mode, transfer.outcome()) {
+                record.life.depart();
+            }
+            transfer.traveller.record = here;
+            self.outbox.add(&Arc::new(transfer));
+        }
+    }
+
+    /// What was accepted and not finished is finished: the agent lives here, its activation was
+    /// interrupted.
+    fn finish_interrupted(&self, arrivals: Vec<Found>) {
+        for Found { agent, transfer, generation, interrupted } in arrivals {
+            let Some(payload) = interrupted else { continue };
+            let record = self.agent(&agent).filter(|record| record.generation == generation);
+            let answer = json!({
+                "agent_id": agent,
+                "sequence": record.as_ref().map(|record| record.sequence),
+                "status": "failed",
+                "activate_error": {
+                    "code": "interrupted",
+                    "error": "the node was ended while on_activate ran; the agent lives here",
+                },
+                "activate_result": null,
+            });
+            let finished = serde_json::value::to_raw_value(&answer)
+                .map_err(std::io::Error::from)
+                .and_then(|answer| self.ledger.finish(&agent, &transfer, &answer));
+            if let Err(error) = finished {
+                self.not_written("the ledger", &error);
+            }
+            self.log.event(
+                Level::Warn,
+                "activation_interrupted",
+                &[("agent", &agent), ("transfer", &transfer)],
+            );
+            if record.is_some() {
+                lock(&self.interrupted).push(Interrupted { id: agent, generation, payload });
+            }
+        }
+    }
+
+    /// Runs `on_resume` of agents whose activation was interrupted, with what that had been given.
+    pub fn resume_interrupted(self: &Arc<Self>) {
+        for Interrupted { id, generation, payload } in std::mem::take(&mut *lock(&self.interrupted)) {
+            let node = Arc::clone(self);
+            self.in_background(move || {
+                let deadline = Instant::now() + node.hook_limit();
+                let Some(record) = node.agent(&id).filter(|record| record.generation == generation) else {
+                    return;
+                };
+                let Ok(turn) = record.life.enter(deadline) else { return };
+                if let Err(failure) = node.run_hook(&record, &turn, "on_resume", &payload, deadline) {
+                    let error = failure.to_string();
+                    node.log.event(Level::Warn, "resume_failed", &[("agent", &id), ("error", &error)]);
+                }
+            });
+        }
+    }
+
+    fn set_aside(&self, path: &Path, why: &str) {
+        let at = match state::set_aside(path) {
+            Ok(aside) => aside,
+            Err(_) => path.to_owned(), // it stays where it is, and is named at the next start again
+        };
+        self.damaged(&format!("{}: {why}", at.display()));
+    }
+
+    /// Names what could not be read, and goes on with the rest.
+    pub(super) fn damaged(&self, what: &str) {
+        self.log.event(Level::Error, "state_damaged", &[("what", what)]);
+    }
+}
+
+/// Removes the directories of generations that are over.
+fn sweep_files(home: &Path, current: Option<&str>) {
+    let stale = |path: &PathBuf| {
+        let name = path.file_name().unwrap_or_default().to_string_lossy();
+        let ours = name == "state" || name.strip_prefix("state.").is_some_and(|n| n.parse::<u64>().is_ok());
+        ours && Some(&*name) != current
+    };
+    for path in state::entries(home).unwrap_or_default().into_iter().filter(stale) {
+        let _ = fs::remove_dir_all(path); // the next start tries again
+    }
+    let _ = fs::remove_dir(home.join("harness")); // unless there is something in it
+    let _ = fs::remove_dir(home);
+}
