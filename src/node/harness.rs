@@ -136,10 +136,7 @@ impl Harness {
         let wrong = |why: &str| format!("{}: {why}", self.dir.join(META).display());
         let meta: Value = serde_json::from_str(&meta).map_err(|error| wrong(&error.to_string()))?;
         let source = text(SOURCE)?.ok_or_else(|| wrong("agent.py is missing beside it"))?;
-        let sealed = match text(CAPSULE)? {
-            Some(capsule) => Some(read_sealed(capsule, &meta)),
-            None => None,
-        };
+        let sealed = text(CAPSULE)?.map(|capsule| read_sealed(capsule, &meta));
         let meta =
             read_meta(&meta).map_err(|name| wrong(&format!("{name:?} is missing or no such thing")))?;
         let (memory, damaged_memory) = match text(MEMORY) {
