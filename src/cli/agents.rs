@@ -3,7 +3,7 @@
 use super::args::Given;
 use super::ask::{ask, patience, QUICK};
 use super::fault::{Answered, Fault};
-use super::{out, pretty, secrets};
+use super::{out, outbox, pretty, secrets};
 use crate::agent::Manifest;
 use crate::capsule::Policy;
 use crate::node::package;
@@ -95,7 +95,6 @@ pub fn member<'a>(object: &'a str, name: &str) -> Option<&'a str> {
 /// `deploy`.
 pub fn deploy(given: &Given) -> Result<(), Fault> {
     let file = given.word_path(0)?;
-    let address = given.address(1)?;
     let timeout = given.seconds("timeout")?;
     let activate = given.json("activate")?;
     if activate.is_some() && given.flag("no-activate") {
@@ -104,6 +103,18 @@ pub fn deploy(given: &Given) -> Result<(), Fault> {
     let activate =
         if given.flag("no-activate") { None } else { Some(activate.unwrap_or_else(|| "{}".into())) };
     let metadata = given.json_object("metadata")?;
+    if given.flag("queue") {
+        if let Some(option) =
+            ["no-activate", "fresh", "timeout", "as"].into_iter().find(|name| given.flag(name))
+        {
+            let text =
+                format!("--{option} can't be queued: the agent goes on its own signature, and is activated");
+            return Err(Fault::Usage(text));
+        }
+        let (activate, metadata) = (activate.as_deref(), metadata.as_deref());
+        return outbox::queue(given, &to_deploy(&file)?, given.word(1)?, activate, metadata, false);
+    }
+    let address = given.address(1)?;
     let agent = to_deploy(&file)?;
     let mut payload = deploy_payload(&agent, activate.as_deref(), timeout);
     payload.pop();
@@ -230,6 +241,9 @@ pub fn dispatch(given: &Given) -> Result<(), Fault> {
     }
     if let Some(timeout) = timeout {
         payload.push_str(&format!(",\"timeout\":{timeout}"));
+    }
+    if given.flag("queue") {
+        payload.push_str(",\"queue\":true");
     }
     payload.push('}');
     let caller = secrets::caller(given, Some(&address))?;

@@ -14,6 +14,7 @@ mod follow;
 mod help;
 mod nodes;
 mod out;
+mod outbox;
 mod pretty;
 mod raw;
 mod run;
@@ -84,6 +85,8 @@ const COMMANDS: &[Command] = &[
                 ACTIVATE,
                 opt("stage-host", "H", "the address of this machine as the nodes reach it"),
                 opt("timeout", "S", "how many seconds the journey may take (60)"),
+                flag("queue", "leave it to the outbox of the node on this machine, until HOST:PORT is seen"),
+                outbox::NODE,
             ],
             secrets::OPTIONS,
             JSON,
@@ -91,7 +94,8 @@ const COMMANDS: &[Command] = &[
         notes: "Opens a stage: a temporary node to which the agent returns with ctx.return_to_stage(). Where no\n\
                 admin secret is found for the node, the agent's own signature is its ticket. At a terminal each\n\
                 hop is shown as it is seen. An agent that is not back in time: status 3, and what the first node\n\
-                answered, if it did, on standard output.",
+                answered, if it did, on standard output. With --queue the node on this machine is the stage and keeps\n\
+                the agent until the first node is seen: its transfer is printed, and nothing waited for.",
         example: "agentcontainer send agents/demo/visit_and_go_back.py 127.0.0.1:7000 --timeout 60",
         run: send::run,
     },
@@ -105,6 +109,8 @@ const COMMANDS: &[Command] = &[
                 flag("no-activate", "only register it"),
                 flag("fresh", "forget the memory of the agent that has its place"),
                 opt("metadata", "JSON", "an object merged into the agent's metadata"),
+                flag("queue", "leave it to the outbox of the node on this machine, until HOST:PORT is seen"),
+                outbox::NODE,
             ],
             HOOK,
             secrets::OPTIONS,
@@ -112,7 +118,8 @@ const COMMANDS: &[Command] = &[
             JSON,
         ],
         notes: "Prints what on_activate returned; with --json the node's whole result. An agent that raises there\n\
-                stays on the node all the same; the status is 1.",
+                stays on the node all the same; the status is 1. With --queue it goes on its own signature, whenever\n\
+                the node is seen, and its transfer is printed: see outbox.",
         example: "agentcontainer deploy agents/demo/travelling_scout.py 127.0.0.1:7000 --activate '{\"query\": \"chess\"}'",
         run: agents::deploy,
     },
@@ -154,7 +161,11 @@ const COMMANDS: &[Command] = &[
         summary: "Has a node send one of its agents, or a copy of it, to another node.",
         words: &["ID", "DESTINATION", "HOST:PORT"],
         options: &[
-            &[opt("mode", "move|clone", "whether the agent goes, or a copy of it (move)"), ACTIVATE],
+            &[
+                opt("mode", "move|clone", "whether the agent goes, or a copy of it (move)"),
+                ACTIVATE,
+                flag("queue", "if DESTINATION can't be reached, try again until it can"),
+            ],
             HOOK,
             secrets::OPTIONS,
             AS,
@@ -163,6 +174,16 @@ const COMMANDS: &[Command] = &[
         notes: "DESTINATION is the name of a node in the tree, or HOST:PORT. Prints the destination's answer.",
         example: "agentcontainer dispatch ping department-a 127.0.0.1:7000 --mode clone",
         run: agents::dispatch,
+    },
+    Command {
+        name: "outbox",
+        summary: "Shows what waits in a node's outbox, tries it at once, or gives it up.",
+        words: &["list|retry|cancel", "[TRANSFER]"],
+        options: &[&[outbox::NODE], WAIT, secrets::OPTIONS, JSON],
+        notes: "A transfer that reached nobody is cancelled here; of another, only its destination can say that it\n\
+                will not take the agent, and is asked. A move that is cancelled leaves the agent where it is.",
+        example: "agentcontainer outbox list --node 127.0.0.1:7000",
+        run: outbox::run,
     },
     Command {
         name: "describe",

@@ -114,6 +114,47 @@ pub fn find(given: &Given, address: Option<&Address>, name: Option<&str>) -> Res
     }
 }
 
+/// The node of this user that runs on this machine, and who signs what it is asked: the one that
+/// `--node` or `--state-dir` says, or the only one.
+///
+/// # Errors
+/// None runs, or several do; a secret that can't be read.
+pub fn node_here(given: &Given) -> Result<(Address, Caller), Fault> {
+    let named = given.text("node")?.map(str::parse::<Address>).transpose();
+    let named = named.map_err(|why| Fault::Usage(format!("--node: {why}")))?;
+    let node = match (&named, given.path("state-dir")) {
+        (Some(_), _) => None,
+        (None, Some(dir)) => Whereabouts::read(&dir),
+        (None, None) => on_this_machine(None, None)?.map(|(_, node)| node),
+    };
+    let address = match (named, &node) {
+        (Some(address), _) => address,
+        (None, Some(node)) => {
+            Address::new(&node.host, node.port).map_err(|why| Fault::Local(why.to_string()))?
+        }
+        (None, None) => {
+            return Err(Fault::Local(
+                "no node of this user runs on this machine, and an outbox is a node's: start one \
+                 (agentcontainer server), or say which: --node HOST:PORT"
+                    .into(),
+            ))
+        }
+    };
+    let address = reachable(address);
+    let caller = caller(given, Some(&address))?;
+    Ok((address, caller))
+}
+
+/// Where a node that listens everywhere is reached from this machine.
+fn reachable(address: Address) -> Address {
+    let host = match address.host.parse::<IpAddr>() {
+        Ok(IpAddr::V4(ip)) if ip.is_unspecified() => "127.0.0.1".to_owned(),
+        Ok(IpAddr::V6(ip)) if ip.is_unspecified() => "::1".to_owned(),
+        _ => address.host,
+    };
+    Address { host, ..address }
+}
+
 /// The secret that a configuration file names for `sender`, or the one that its node made for itself.
 fn of_config(file: &Path, sender: &str) -> Result<Secret, String> {
     if sender != "admin" {

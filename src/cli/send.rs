@@ -5,9 +5,9 @@ use super::args::Given;
 use super::ask::{ask, patience};
 use super::fault::{Answered, Fault, UNREACHED};
 use super::follow::Follow;
-use super::out;
 use super::secrets::{self, Caller};
 use super::temporary::Temporary;
+use super::{out, outbox};
 use crate::agent::Manifest;
 use crate::log::Show;
 use crate::node::config::is_loopback;
@@ -36,6 +36,17 @@ struct Home {
 /// `send`.
 pub fn run(given: &Given) -> Result<(), Fault> {
     let file = given.word_path(0)?;
+    if given.flag("queue") {
+        if let Some(option) = ["stage-host", "timeout"].into_iter().find(|name| given.flag(name)) {
+            let text = format!(
+                "--{option} says something about a stage of its own; with --queue the node here is the stage"
+            );
+            return Err(Fault::Usage(text));
+        }
+        let activate = given.json("activate")?;
+        let (agent, _) = agent_in(&file)?;
+        return outbox::queue(given, &agent, given.word(1)?, activate.as_deref(), None, true);
+    }
     let target = given.address(1)?;
     let activate = given.json("activate")?.unwrap_or_else(|| "{}".into());
     let seconds = given.seconds("timeout")?.unwrap_or(JOURNEY);
