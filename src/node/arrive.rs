@@ -313,8 +313,11 @@ impl Node {
                     if over.state_dir() != record.state_dir() || over.generation == record.generation {
                         over.place().discard();
                     }
-                    over.harness().discard();
                     over.life.retire();
+                    // Not on the caller's time: a start finds that a later one is here.
+                    if !self.in_background(move || over.harness().discard()) {
+                        self.log.event(Level::Warn, "no_thread", &[("agent", &id)]);
+                    }
                 }
                 if let Some(Err(error)) = fact.map(|fact| self.known.note(&id, &fact)) {
                     self.not_written("the secrets that are pinned", &error);
