@@ -11,6 +11,7 @@ pub mod log;
 pub mod node;
 mod plain;
 pub mod primitives;
+pub mod roster;
 pub mod server;
 pub mod state;
 pub mod supervise;

@@ -3,12 +3,66 @@
 mod support;
 
 use agentcontainer::agent::host::CallError;
-use agentcontainer::primitives::http::{http_request, Response, MAX_BODY_BYTES, MAX_REDIRECTS};
+use agentcontainer::primitives::http::{self, Response, MAX_BODY_BYTES, MAX_REDIRECTS};
+use agentcontainer::roster::scope::Scope;
 use std::collections::BTreeMap;
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
+
+/// A scope that names this machine, where every server of these tests is.
+fn this_machine() -> Scope {
+    let hosts = ["*", "127.0.0.1", "localhost", "::1"];
+    Scope::read("http_request", &serde_json::json!({"hosts": hosts})).unwrap()
+}
+
+fn http_request(
+    method: &str,
+    url: &str,
+    body: Option<&[u8]>,
+    headers: &BTreeMap<String, String>,
+    timeout: Duration,
+) -> Result<Response, CallError> {
+    http::http_request(method, url, body, headers, Some(&this_machine()), timeout)
+}
+
+#[test]
+fn this_machine_must_be_named_in_whatever_form_it_is_asked() {
+    let server = Server::fixed(|_| ok("reached"));
+    let port = server.port;
+    let public = Scope::read("http_request", &serde_json::json!({"hosts": ["*"]})).unwrap();
+    for host in
+        ["127.0.0.1", "localhost", "2130706433", "127.1", "0x7f.0.0.1", "0.0.0.0", "[::ffff:127.0.0.1]"]
+    {
+        for scope in [None, Some(&public)] {
+            let url = format!("http://{host}:{port}/");
+            let error = http::http_request("GET", &url, None, &BTreeMap::new(), scope, LONG).unwrap_err();
+            assert_eq!(error.code, "forbidden", "{host}: {error}");
+        }
+    }
+    let named = serde_json::json!({"hosts": [format!("127.0.0.1:{port}")], "methods": ["GET"]});
+    let named = Scope::read("http_request", &named).unwrap();
+    let ask = |method: &str, host: &str| {
+        let url = format!("http://{host}:{port}/");
+        http::http_request(method, &url, None, &BTreeMap::new(), Some(&named), LONG)
+    };
+    assert_eq!(ask("GET", "127.0.0.1").unwrap().body, "reached");
+    assert!(ask("POST", "127.0.0.1").unwrap_err().message.contains("the method POST"));
+    assert_eq!(ask("GET", "localhost").unwrap_err().code, "forbidden");
+}
+
+#[test]
+fn a_redirect_is_checked_like_the_first_request() {
+    let inner = Server::fixed(|_| ok("secret"));
+    let target = inner.url("/").replace("127.0.0.1", "localhost");
+    let outer = Server::fixed(move |_| redirect(302, &target));
+    let host = outer.url("").trim_start_matches("http://").to_owned();
+    let scope = Scope::read("http_request", &serde_json::json!({"hosts": [host]})).unwrap();
+    let error =
+        http::http_request("GET", &outer.url("/"), None, &BTreeMap::new(), Some(&scope), LONG).unwrap_err();
+    assert!(error.code == "forbidden" && error.message.contains("localhost"), "{error}");
+}
 
 const LONG: Duration = Duration::from_secs(20);
 

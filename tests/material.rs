@@ -74,6 +74,12 @@ fn deploy(lab: &Lab, path: &str, payload: Value) -> Value {
     result["activate_result"].clone()
 }
 
+/// The services of these tests are on this machine, and such hosts must be named.
+fn may_ask_this_machine(lab: &Lab, id: &str) {
+    let scope = json!({"hosts": ["*", "127.0.0.1", "localhost"]});
+    lab.ok("set_grant", json!({"agent_id": id, "grant": "http", "scope": scope}));
+}
+
 /// The tree of `examples/`: lab-c below department-a, both departments below root.
 struct Tree {
     root: Lab,
@@ -413,6 +419,7 @@ fn http_probe_times_answers_and_tells_failures() {
     let page = |status| Reply::Text(status, "hello ü");
     let service = Service::start(vec![page(200), page(404)]);
     let closed = format!("http://127.0.0.1:{}/", free_port());
+    may_ask_this_machine(&lab, "http-probe");
     let probed = deploy(&lab, "lab/http_probe.py", json!({"url": service.url}));
     let first = &probed["results"][0];
     assert_eq!((first["status"].as_u64(), first["characters"].as_u64()), (Some(200), Some(7)), "{probed}");
@@ -505,6 +512,7 @@ fn chat_completion_talks_to_a_service_and_survives_its_failures() {
         Reply::Text(200, completion),
     ]);
     let lab = node("root", "root");
+    may_ask_this_machine(&lab, "chat-completion");
     let settings = json!({"url": service.url, "model": "tiny", "api_key": "key-123", "system": "Be nice."});
     let ready = deploy(&lab, "llm/chat_completion.py", settings);
     assert_eq!(ready, json!({"ok": true, "url": service.url, "model": "tiny", "turns": 0}));

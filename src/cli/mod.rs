@@ -11,6 +11,7 @@ mod ask;
 pub mod capsule;
 mod fault;
 mod follow;
+mod grants;
 mod help;
 mod nodes;
 mod out;
@@ -184,6 +185,42 @@ const COMMANDS: &[Command] = &[
                 will not take the agent, and is asked. A move that is cancelled leaves the agent where it is.",
         example: "agentcontainer outbox list --node 127.0.0.1:7000",
         run: outbox::run,
+    },
+    Command {
+        name: "grant",
+        summary: "Grants an agent a group of calls, one call, or a capability.",
+        words: &["ID", "GRANT", "HOST:PORT"],
+        options: &[
+            &[opt("scope", "JSON", "what it is narrowed to, an object")],
+            WAIT,
+            secrets::OPTIONS,
+            JSON,
+        ],
+        notes: "GRANT is a group (files, process, http, mobility, federation, messaging, sockets, management), one of their\n\
+                calls, or ManageRootAgent. Scopes: {\"paths\":[...]} of read_file and search_files, {\"commands\":[...]} of run,\n\
+                {\"hosts\":[...],\"methods\":[...]} of http_request, {\"destinations\":[...]} of clone and move. The first grant\n\
+                of an agent begins with what it has by how it came. It counts from the next call on.",
+        example: "agentcontainer grant http-probe http 127.0.0.1:7000 --scope '{\"hosts\": [\"127.0.0.1:8080\"]}'",
+        run: grants::grant,
+    },
+    Command {
+        name: "revoke",
+        summary: "Takes a group of calls, one call, or a capability from an agent.",
+        words: &["ID", "GRANT", "HOST:PORT"],
+        options: &[WAIT, secrets::OPTIONS, JSON],
+        notes: "One call out of a granted group leaves the group's others. An agent whose process runs with what is taken\n\
+                (process, sockets, ManageRootAgent) is ended and begins again without it.",
+        example: "agentcontainer revoke ping process 127.0.0.1:7000",
+        run: grants::revoke,
+    },
+    Command {
+        name: "grants",
+        summary: "Shows what agents are granted on a node.",
+        words: &["HOST:PORT"],
+        options: &[WAIT, secrets::OPTIONS, JSON],
+        notes: "",
+        example: "agentcontainer grants 127.0.0.1:7000",
+        run: grants::grants,
     },
     Command {
         name: "describe",

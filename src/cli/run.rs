@@ -61,6 +61,9 @@ pub fn run(given: &Given) -> Result<(), Fault> {
         (caller, Address { host: at.ip().to_string(), port: at.port() })
     })?;
     let caller = caller.ok_or_else(|| Fault::Local("the node has no secret".into()))?;
+    // Whoever develops an agent has its services on this very machine.
+    node.with(|running| running.node.name_this_machine(&manifest.id))?
+        .map_err(|failure| Fault::Local(failure.message))?;
 
     // Over the wire, as from anywhere else: a result that no answer line can carry shows here already.
     let as_json = given.flag("json");

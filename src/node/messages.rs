@@ -260,6 +260,29 @@ pub struct TransferRef {
 #[serde(deny_unknown_fields)]
 pub struct Nothing {}
 
+/// `set_grant`.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct SetGrant {
+    /// Who gets it; need not live here yet.
+    pub agent_id: String,
+    /// A group, a call, or `ManageRootAgent`.
+    pub grant: String,
+    /// What it is narrowed to.
+    #[serde(default)]
+    pub scope: Option<Value>,
+}
+
+/// `revoke_grant`.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Revoke {
+    /// Who loses it.
+    pub agent_id: String,
+    /// A group, a call, or `ManageRootAgent`.
+    pub grant: String,
+}
+
 /// The longest transfer id, bytes: the ledger keeps it for as long as its source wants.
 const TRANSFER_ID_BYTES: usize = 128;
 

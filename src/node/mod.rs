@@ -8,6 +8,7 @@ pub mod arrive;
 pub mod config;
 pub mod describe;
 pub mod federation;
+mod grants;
 mod harness;
 mod known;
 mod ledger;
@@ -27,6 +28,7 @@ pub use record::{Origin, Record};
 use crate::agent::host::Host;
 use crate::agent::{Done, HookError, Life, NoTurn, Pool, Settings, Turn};
 use crate::log::{Level, Log};
+use crate::roster::grants::Grants;
 use crate::state::{self, Syncer};
 use crate::sync::{lock, Crew};
 use crate::wire::{Code, Failure, Secret};
@@ -116,6 +118,7 @@ pub struct Node {
     outbox: Outbox,
     replay: Mutex<ReplayLog>,
     known: Known,
+    grants: Grants,
     syncer: Arc<Syncer>,
     flushed: Mutex<Instant>,
     interrupted: Mutex<Vec<Interrupted>>,
@@ -168,9 +171,12 @@ impl Node {
             .map_err(|error| doing("meta/known.jsonl", error))?;
         let replay = ReplayLog::open(&meta.join("replay.log"), config.keys.clock_skew_s, &syncer)
             .map_err(|error| doing("meta/replay.log", error))?;
+        let (grants, damaged_grants) = Grants::open(&meta.join("capabilities.json"), None)
+            .map_err(|error| doing("meta/capabilities.json", error))?;
         let node = Arc::new(Node {
             replay: Mutex::new(replay),
             known,
+            grants,
             syncer,
             flushed: Mutex::new(Instant::now()),
             interrupted: Mutex::default(),
@@ -192,7 +198,8 @@ impl Node {
             listening: OnceLock::new(),
             stopping: AtomicBool::new(false),
         });
-        for what in [damaged_entries, damaged_transfers, damaged_facts].iter().flatten() {
+        let damaged_grants = damaged_grants.into_iter().collect();
+        for what in [damaged_entries, damaged_transfers, damaged_facts, damaged_grants].iter().flatten() {
             node.damaged(what);
         }
         node.restore(Left { known: facts, arrivals, transfers })?;

@@ -8,7 +8,7 @@ use crate::sync::lock;
 use crate::wire::{Code, Failure, Request, Secret, Verdict};
 
 /// Every message type of the protocol.
-pub const TYPES: [&str; 15] = [
+pub const TYPES: [&str; 18] = [
     "deploy_agent",
     "receive_agent",
     "invoke_agent",
@@ -24,6 +24,9 @@ pub const TYPES: [&str; 15] = [
     "list_outbox",
     "retry_outbox",
     "cancel_outbox",
+    "set_grant",
+    "revoke_grant",
+    "list_grants",
 ];
 
 /// Whoever signed a message.

@@ -1,16 +1,8 @@
 //! What an agent may call: what the node grants, narrowed to what the agent asks for.
 
 use crate::agent::host::CallError;
-
-/// The grantable calls by tool group.
-const GROUPS: [(&str, &[&str]); 6] = [
-    ("files", &["resources", "read_file", "search_files"]),
-    ("process", &["run"]),
-    ("http", &["http_request"]),
-    ("mobility", &["clone", "move", "return_to_stage"]),
-    ("federation", &["networks", "trace", "stage"]),
-    ("messaging", &["wake"]),
-];
+use crate::roster::grants::Grant;
+use crate::roster::groups::{self, GROUPS};
 
 /// Calls that concern nobody but the agent itself; they need no grant.
 const FREE: [&str; 6] = ["log", "mark", "capabilities", "state_dir", "prompt", "wake"];
@@ -24,6 +16,19 @@ pub struct Asked<'a> {
     pub capsule: Option<&'a [String]>,
 }
 
+/// What one agent may do here.
+#[derive(Clone, Copy)]
+pub struct Allowed<'a> {
+    /// Its id.
+    pub agent: &'a str,
+    /// What it asks for.
+    pub asked: Asked<'a>,
+    /// What the node grants it.
+    pub grant: &'a Grant,
+    /// Whether commands run here at all.
+    pub subprocess: bool,
+}
+
 impl Asked<'_> {
     fn names(&self, group: &str, call: &str) -> bool {
         let names = |asked: &[String]| asked.iter().any(|name| name == group || name == call);
@@ -31,59 +36,79 @@ impl Asked<'_> {
     }
 }
 
-/// The names that an agent may call, sorted.
-pub fn list(asked: Asked<'_>, allow_subprocess: bool) -> Vec<&'static str> {
-    let mut names: Vec<_> = GROUPS
-        .iter()
-        .flat_map(|(group, calls)| calls.iter().map(move |call| (*group, *call)))
-        .filter(|(_, call)| allow_subprocess || *call != "run")
-        .filter(|(group, call)| asked.names(group, call))
-        .map(|(_, call)| call)
-        .collect();
-    names.sort_unstable();
-    names
-}
-
-/// Whether an agent may make this call.
-///
-/// # Errors
-/// `forbidden`, naming what is missing.
-pub fn check(name: &str, asked: Asked<'_>, allow_subprocess: bool) -> Result<(), CallError> {
-    let Some((group, _)) = GROUPS.iter().find(|(_, calls)| calls.contains(&name)) else { return Ok(()) };
-    if FREE.contains(&name) || list(asked, allow_subprocess).contains(&name) {
-        return Ok(());
+impl Allowed<'_> {
+    /// The names that the agent may call or use, sorted.
+    pub fn list(&self) -> Vec<&'static str> {
+        let mut names: Vec<_> = GROUPS
+            .iter()
+            .flat_map(|(_, calls)| calls.iter().copied())
+            .filter(|call| self.has(call))
+            .collect();
+        let root = groups::MANAGE_ROOT_AGENT;
+        names.extend(self.has(root).then_some(root));
+        names.sort_unstable();
+        names
     }
-    let why = if name == "run" && !allow_subprocess {
-        "the node's configuration has \"allow_subprocess\": false".to_owned()
-    } else {
-        let source = Asked { capsule: None, ..asked };
-        let whose = match source.names(group, name) {
-            false => "the agent's AGENT_CAPABILITIES",
-            true => "its capsule's requested_capabilities",
+
+    /// Whether a call or a capability is the agent's.
+    pub fn has(&self, name: &str) -> bool {
+        let group = groups::of_call(name).unwrap_or(name);
+        self.grant.has(name) && self.asked.names(group, name) && (self.subprocess || name != "run")
+    }
+
+    /// Whether the agent may make this call.
+    ///
+    /// # Errors
+    /// `forbidden`, naming what is missing.
+    pub fn check(&self, name: &str) -> Result<(), CallError> {
+        let Some(group) = groups::of_call(name) else { return Ok(()) };
+        if FREE.contains(&name) || self.has(name) {
+            return Ok(());
+        }
+        let why = if name == "run" && !self.subprocess {
+            "the node's configuration has \"allow_subprocess\": false".to_owned()
+        } else if !self.grant.has(name) {
+            format!("the node grants {} neither {name:?} nor its group {group:?}", self.agent)
+        } else {
+            let source = Asked { capsule: None, ..self.asked };
+            let whose = match source.names(group, name) {
+                false => "the agent's AGENT_CAPABILITIES",
+                true => "its capsule's requested_capabilities",
+            };
+            format!("{whose} name neither {name:?} nor its group {group:?}")
         };
-        format!("{whose} name neither {name:?} nor its group {group:?}")
-    };
-    Err(CallError::new("forbidden", format!("{name} is not granted: {why}")))
+        Err(CallError::new("forbidden", format!("{name} is not granted: {why}")))
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    fn granted(names: &[&str]) -> Grant {
+        let mut grant = Grant::default();
+        names.iter().for_each(|name| grant.add(name, None).unwrap());
+        grant
+    }
+
     #[test]
     fn what_is_asked_for_narrows_what_is_granted() {
-        let all = Asked::default();
-        let names = ["files".to_owned(), "move".to_owned()];
+        let all = granted(&["files", "process", "mobility", "federation", "messaging"]);
+        let allowed = |asked, subprocess| Allowed { agent: "a", asked, grant: &all, subprocess };
+        let names = ["files".to_owned(), "move".to_owned(), "http".to_owned()];
         let asked = Asked { source: Some(&names), capsule: None };
-        assert_eq!(list(asked, true), ["move", "read_file", "resources", "search_files"]);
-        assert!(list(all, true).contains(&"run") && !list(all, false).contains(&"run"));
-        assert!(check("run", asked, true).unwrap_err().message.contains("process"));
-        assert!(check("run", all, false).unwrap_err().message.contains("allow_subprocess"));
-        assert!(check("log", Asked { source: Some(&[]), capsule: None }, false).is_ok());
-        assert_eq!(check("clone", asked, true).unwrap_err().code, "forbidden");
+        assert_eq!(allowed(asked, true).list(), ["move", "read_file", "resources", "search_files"]);
+        let any = Asked::default();
+        assert!(allowed(any, true).has("run") && !allowed(any, false).has("run"));
+        let why = |asked, subprocess, call| allowed(asked, subprocess).check(call).unwrap_err();
+        assert!(why(asked, true, "run").message.contains("process"));
+        assert!(why(any, false, "run").message.contains("allow_subprocess"));
+        assert!(why(any, true, "http_request").message.contains("the node grants a neither"));
+        assert!(allowed(Asked { source: Some(&[]), capsule: None }, false).check("log").is_ok());
+        assert_eq!(why(asked, true, "clone").code, "forbidden");
         let sealed = ["read_file".to_owned(), "run".to_owned()];
         let both = Asked { capsule: Some(&sealed), ..asked };
-        assert_eq!(list(both, true), ["read_file"], "both must name it");
-        assert!(check("move", both, true).unwrap_err().message.contains("requested_capabilities"));
+        assert_eq!(allowed(both, true).list(), ["read_file"], "both must name it");
+        assert!(why(both, true, "move").message.contains("requested_capabilities"));
     }
 }

@@ -1,15 +1,16 @@
 //! The desk at which one agent's calls are taken: checks the grant, reads the arguments, calls the
 //! primitive.
 
-use super::capabilities::{self, Asked};
+use super::capabilities::{Allowed, Asked};
 use super::{files, http, run, search, DataRoot};
 use crate::agent::host::{CallError, Host, HostCall};
 use crate::agent::output::without_secret;
 use crate::base64;
-use crate::log::{escape, Level};
+use crate::log::{clipped, escape, Level};
 use crate::node::messages::Mode;
 use crate::node::travel::Journey;
 use crate::node::{federation, MakeHost, Node, Record};
+use crate::roster::scope::Scope;
 use crate::sync::lock;
 use crate::wire::Secret;
 use serde::{Deserialize, Serialize};
@@ -25,6 +26,8 @@ const LOG_BYTES: usize = 4096;
 /// Notes of one hop, and the longest, bytes.
 const MOST_NOTES: usize = 16;
 const NOTE_BYTES: usize = 1024;
+/// How much of a name an error repeats, bytes.
+const SHOWN: usize = 200;
 /// How many files `resources()` lists.
 const LISTED: usize = 50;
 
@@ -64,27 +67,34 @@ impl Host for Desk {
             .record
             .upgrade()
             .ok_or_else(|| CallError::new("departing", "this generation of the agent is over"))?;
-        let asked = Asked {
-            source: record.manifest().capabilities.as_deref(),
-            capsule: record.sealed.as_ref().and_then(|sealed| sealed.requested.as_deref()),
+        let grant = self.node.grant_of(&record);
+        let allowed = Allowed {
+            agent: &self.id,
+            asked: Asked {
+                source: record.manifest().capabilities.as_deref(),
+                capsule: record.sealed.as_ref().and_then(|sealed| sealed.requested.as_deref()),
+            },
+            grant: &grant,
+            subprocess: self.node.config().keys.allow_subprocess,
         };
-        capabilities::check(&call.name, asked, self.node.config().keys.allow_subprocess)?;
+        allowed.check(&call.name)?;
+        let scope = grant.scope(&call.name);
         match call.name.as_str() {
             "log" => self.log(args(&call)?),
             "mark" => mark(&record, args(&call)?),
-            "capabilities" => answer(&capabilities::list(asked, self.node.config().keys.allow_subprocess)),
+            "capabilities" => answer(&allowed.list()),
             "networks" => answer(&self.networks(&record)),
             "stage" => answer(&stage(&record)),
             "state_dir" => answer(&record.state_dir()),
             "prompt" => self.prompt(),
-            "resources" => self.resources(),
-            "read_file" => self.read_file(args(&call)?),
-            "search_files" => self.search_files(args(&call)?, call.deadline),
-            "run" => self.run(args(&call)?, call.deadline),
-            "http_request" => http_request(args(&call)?, call.deadline),
-            "clone" => self.travel(&record, Mode::Clone, call),
-            "move" => self.travel(&record, Mode::Move, call),
-            "return_to_stage" => self.return_to_stage(&record, call),
+            "resources" => self.resources(scope),
+            "read_file" => self.read_file(args(&call)?, scope),
+            "search_files" => self.search_files(args(&call)?, scope, call.deadline),
+            "run" => self.run(args(&call)?, scope, call.deadline),
+            "http_request" => http_request(args(&call)?, scope, call.deadline),
+            "clone" => self.travel(&record, Mode::Clone, scope, call),
+            "move" => self.travel(&record, Mode::Move, scope, call),
+            "return_to_stage" => self.return_to_stage(&record, scope, call),
             "wake" => self.wake(&record, args(&call)?),
             other => Err(CallError::new("bad_payload", format!("there is no ctx method {other:?}"))),
         }
@@ -209,8 +219,9 @@ impl Desk {
         answer(&super::prompt::for_agents(&text))
     }
 
-    fn resources(&self) -> Answer {
-        let files = files::list_first(&self.data_root, LISTED)?;
+    fn resources(&self, scope: Option<&Scope>) -> Answer {
+        let mut files = files::list_first(&self.data_root, LISTED)?;
+        files.retain(|path| scope.is_none_or(|scope| scope.has_path(path)));
         let host = &self.node.config().keys.advertise_host;
         let container = self.node.describe(host.as_deref().unwrap_or(&self.node.config().keys.listen_host));
         answer(&json!({
@@ -221,14 +232,16 @@ impl Desk {
         }))
     }
 
-    fn read_file(&self, args: ReadArgs) -> Answer {
+    fn read_file(&self, args: ReadArgs, scope: Option<&Scope>) -> Answer {
+        in_paths(scope, "read_file", &args.path)?;
         // What goes over the bridge is at most a line; base64 takes a third more.
         let most = (self.node.config().keys.max_message_bytes as u64 / 2).min(files::MAX_FILE_BYTES);
         let content = files::read_file(&self.data_root, &args.path, most, args.binary)?;
         answer(&content.text.or(content.base64))
     }
 
-    fn search_files(&self, args: SearchArgs, deadline: Instant) -> Answer {
+    fn search_files(&self, args: SearchArgs, scope: Option<&Scope>, deadline: Instant) -> Answer {
+        in_paths(scope, "search_files", &args.path)?;
         let found = search::search_files(&self.data_root, &args.query, &args.path, args.limit, deadline)?;
         if found.skipped > 0 {
             let skipped = found.skipped.to_string();
@@ -241,7 +254,11 @@ impl Desk {
         answer(&found)
     }
 
-    fn run(&self, args: RunArgs, deadline: Instant) -> Answer {
+    fn run(&self, args: RunArgs, scope: Option<&Scope>, deadline: Instant) -> Answer {
+        let command = args.command.first().map_or("", String::as_str);
+        if scope.is_some_and(|scope| !scope.has_command(command)) {
+            return Err(out_of_scope("run", "command", command));
+        }
         let home = self.data_root.path();
         let mut environment = run::minimal_environment(home);
         for (name, value) in &mut environment {
@@ -257,7 +274,7 @@ impl Desk {
         answer(&run::run(&setup, &args.command, within(args.timeout, deadline)?)?)
     }
 
-    fn travel(&self, record: &Arc<Record>, mode: Mode, call: HostCall) -> Answer {
+    fn travel(&self, record: &Arc<Record>, mode: Mode, scope: Option<&Scope>, call: HostCall) -> Answer {
         let order: TravelArgs = args(&call)?;
         let name = match &order.destination {
             Some(Value::String(name)) => name.clone(),
@@ -267,15 +284,17 @@ impl Desk {
             }
             _ => return Err(CallError::new("bad_payload", "the destination must be the name of a node")),
         };
+        in_destinations(scope, &call.name, &name)?;
         let destination = self.node.resolve(record, &name)?;
         self.go(record, mode, destination, order, call)
     }
 
-    fn return_to_stage(&self, record: &Arc<Record>, call: HostCall) -> Answer {
+    fn return_to_stage(&self, record: &Arc<Record>, scope: Option<&Scope>, call: HostCall) -> Answer {
         let stage = federation::stage(&lock(&record.metadata));
         let home = stage.as_ref().and_then(federation::Destination::of);
         let home =
             home.ok_or_else(|| CallError::new("unknown_destination", "the agent was not sent from a stage"))?;
+        in_destinations(scope, &call.name, &home.name)?;
         let order = args(&call)?;
         self.go(record, Mode::Move, home, order, call)
     }
@@ -331,7 +350,30 @@ fn stage(record: &Record) -> Option<Value> {
     Some(json!({"name": stage.name, "host": stage.host, "port": stage.port}))
 }
 
-fn http_request(args: HttpArgs, deadline: Instant) -> Answer {
+/// What a scope leaves out is forbidden, and named.
+fn out_of_scope(call: &str, what: &str, name: &str) -> CallError {
+    let name = clipped(name, SHOWN);
+    CallError::new(
+        "forbidden",
+        format!("{call} is granted, but not for the {what} {name:?}: its scope does not have it"),
+    )
+}
+
+fn in_paths(scope: Option<&Scope>, call: &str, path: &str) -> Result<(), CallError> {
+    match scope.is_none_or(|scope| scope.has_path(path)) {
+        true => Ok(()),
+        false => Err(out_of_scope(call, "path", path)),
+    }
+}
+
+fn in_destinations(scope: Option<&Scope>, call: &str, name: &str) -> Result<(), CallError> {
+    match scope.is_none_or(|scope| scope.has_destination(name)) {
+        true => Ok(()),
+        false => Err(out_of_scope(call, "destination", name)),
+    }
+}
+
+fn http_request(args: HttpArgs, scope: Option<&Scope>, deadline: Instant) -> Answer {
     let decoded = args.body_base64.as_deref().map(base64::decode).transpose();
     let body = match (
         args.body,
@@ -341,7 +383,7 @@ fn http_request(args: HttpArgs, deadline: Instant) -> Answer {
         (None, bytes) => bytes,
     };
     let timeout = within(args.timeout, deadline)?;
-    answer(&http::http_request(&args.method, &args.url, body.as_deref(), &args.headers, timeout)?)
+    answer(&http::http_request(&args.method, &args.url, body.as_deref(), &args.headers, scope, timeout)?)
 }
 
 /// `seconds`, but not past the hook's deadline.

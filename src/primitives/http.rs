@@ -3,16 +3,20 @@
 //! Redirects are followed here and not by the HTTP library, hop by hop in `follow`, so that each
 //! target is looked at before it is connected to and credentials stay with whom they were meant for.
 
+mod gate;
 mod location;
 
 use super::deadline_after;
 use crate::agent::host::CallError;
 use crate::base64;
+use crate::roster::scope::Scope;
+use gate::Gate;
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::io::Read;
 use std::time::{Duration, Instant};
 use ureq::http::{header, HeaderMap, HeaderName, HeaderValue, Method, Request, StatusCode, Uri};
+use ureq::unversioned::transport::DefaultConnector;
 use ureq::{Agent, Body};
 
 /// The largest body of a response: 8 MiB.
@@ -57,12 +61,15 @@ pub struct Response {
 ///   node's to set
 /// - `unreachable`: no such host, no connection, TLS fails, no HTTP spoken, too many redirects or
 ///   one to something else than http and https
+/// - `forbidden`: the method or the host, of the request or of a redirect, is out of the grant's `scope`;
+///   the host leads to this machine or its link and is not named there exactly
 /// - `timeout`, `too_large` (body above [`MAX_BODY_BYTES`], or endless headers)
 pub fn http_request(
     method: &str,
     url: &str,
     body: Option<&[u8]>,
     headers: &BTreeMap<String, String>,
+    scope: Option<&Scope>,
     timeout: Duration,
 ) -> Result<Response, CallError> {
     let deadline = deadline_after(timeout);
@@ -73,20 +80,23 @@ pub fn http_request(
         headers: parse_headers(headers)?,
         body,
     };
-    let (target, response) = follow(&agent(), hop, deadline, &|_| Ok(()))?;
+    let gate = Gate::new(scope);
+    let (target, response) =
+        follow(&agent(&gate), hop, deadline, &|method, target| gate.admit(method, target))
+            .map_err(|error| gate.explained(error))?;
     receive(&target, response)
 }
 
 /// The HTTP library, set up to make one exchange and nothing on its own accord.
-fn agent() -> Agent {
-    Agent::config_builder()
+fn agent(gate: &Gate) -> Agent {
+    let config = Agent::config_builder()
         .http_status_as_error(false)
         .max_redirects(0)
         .max_redirects_will_error(false)
         .proxy(None)
         .user_agent(concat!("agentcontainer/", env!("CARGO_PKG_VERSION")))
-        .build()
-        .new_agent()
+        .build();
+    Agent::with_parts(config, DefaultConnector::default(), gate.resolver())
 }
 
 /// One request on the way to the final answer.
@@ -97,16 +107,16 @@ struct Hop<'a> {
     body: Option<&'a [u8]>,
 }
 
-/// Exchange after exchange until an answer is no redirect. `admit` sees the target of each hop, the
+/// Exchange after exchange until an answer is no redirect. `admit` sees method and target of each hop, the
 /// first one too, before anything is resolved or connected to, and may refuse it.
 fn follow(
     agent: &Agent,
     mut hop: Hop<'_>,
     deadline: Instant,
-    admit: &dyn Fn(&Uri) -> Result<(), CallError>,
+    admit: &dyn Fn(&Method, &Uri) -> Result<(), CallError>,
 ) -> Result<(Uri, ureq::http::Response<Body>), CallError> {
     for _ in 0..=MAX_REDIRECTS {
-        admit(&hop.target)?;
+        admit(&hop.method, &hop.target)?;
         let response = exchange(agent, &hop, deadline)?;
         let Some(next) = redirect_target(&hop.target, &response)? else {
             return Ok((hop.target, response));

@@ -108,6 +108,12 @@ fn carry_out(
             let _: messages::Nothing = read(request)?;
             Ok(plain(node, node.list_outbox()))
         }
+        "set_grant" => Ok(plain(node, node.set_grant(read(request)?)?)),
+        "revoke_grant" => Ok(plain(node, node.revoke_grant(read(request)?)?)),
+        "list_grants" => {
+            let _: messages::Nothing = read(request)?;
+            Ok(plain(node, node.list_grants()))
+        }
         "retry_outbox" => {
             let order: messages::OutboxRef = read(request)?;
             Ok(plain(node, node.retry_transfer(&order.transfer_id)?))

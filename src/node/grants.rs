@@ -1,0 +1,95 @@
+//! What the agents here are granted, and the admin's changes to it.
+
+use super::arrive::disk_failure;
+use super::messages::{Revoke, SetGrant};
+use super::{Node, Origin, Record};
+use crate::agent::manifest;
+use crate::log::Level;
+use crate::roster::grants::{Grant, Refusal, Word};
+use crate::wire::{Code, Failure};
+use serde_json::{json, Value};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// What the kernel enforces: a process that runs has it as it was when it began.
+const OF_THE_PROCESS: [&str; 3] = ["run", "sockets", crate::roster::groups::MANAGE_ROOT_AGENT];
+
+impl Node {
+    /// What an agent is granted now.
+    pub fn grant_of(&self, record: &Record) -> Arc<Grant> {
+        self.grants.of(&record.id, word(record.origin))
+    }
+
+    /// `set_grant`.
+    ///
+    /// # Errors
+    /// `bad_payload`: no such id, group, call or scope; `busy`, `internal`: it can't be written.
+    pub fn set_grant(&self, order: SetGrant) -> Result<Value, Failure> {
+        self.change_grant(&order.agent_id, "granted", &order.grant, |grant| {
+            grant.add(&order.grant, order.scope.as_ref()).map(|()| true)
+        })
+    }
+
+    /// `revoke_grant`.
+    ///
+    /// # Errors
+    /// As [`Node::set_grant`].
+    pub fn revoke_grant(&self, order: Revoke) -> Result<Value, Failure> {
+        self.change_grant(&order.agent_id, "revoked", &order.grant, |grant| grant.remove(&order.grant))
+    }
+
+    /// `list_grants`.
+    pub fn list_grants(&self) -> Value {
+        self.grants.to_json()
+    }
+
+    /// Lets an agent of the admin ask this machine's own servers: on a node that was made for it.
+    ///
+    /// # Errors
+    /// It can't be written.
+    pub fn name_this_machine(&self, id: &str) -> Result<(), Failure> {
+        let scope = json!({"hosts": ["*", "127.0.0.1", "localhost", "::1"]});
+        let changed = self.grants.change(id, Word::Admin, |grant| grant.add("http", Some(&scope)));
+        changed.map_err(|refusal| match refusal {
+            Refusal::Wrong(why) => Failure::new(Code::Internal, why),
+            Refusal::Disk(error) => disk_failure("the grant", &error),
+        })
+    }
+
+    fn change_grant(
+        &self,
+        id: &str,
+        what: &str,
+        name: &str,
+        change: impl FnOnce(&mut Grant) -> Result<bool, String>,
+    ) -> Result<Value, Failure> {
+        let bad = |why: String| Failure::new(Code::BadPayload, why);
+        manifest::check_id(id).map_err(|why| bad(format!("agent_id {id:?} {why}")))?;
+        let record = self.agent(id);
+        let word = record.as_ref().map_or(Word::Own, |record| word(record.origin));
+        let before = self.grants.of(id, word);
+        let changed = self.grants.change(id, word, change).map_err(|refusal| match refusal {
+            Refusal::Wrong(why) => bad(why),
+            Refusal::Disk(error) => disk_failure("the grant", &error),
+        })?;
+        let after = self.grants.of(id, word);
+        self.log.event(Level::Info, "grant_changed", &[("agent", id), (what, name)]);
+        if let Some(record) = record {
+            let lost = OF_THE_PROCESS.iter().any(|name| before.has(name) && !after.has(name));
+            let won = OF_THE_PROCESS.iter().any(|name| !before.has(name) && after.has(name));
+            if lost {
+                record.life.end_process("what it may do was revoked");
+            } else if won {
+                record.life.hibernate(Duration::ZERO);
+            }
+        }
+        Ok(json!({"agent_id": id, "changed": changed, "grant": after.to_json()}))
+    }
+}
+
+fn word(origin: Origin) -> Word {
+    match origin {
+        Origin::Admin => Word::Admin,
+        Origin::Own => Word::Own,
+    }
+}

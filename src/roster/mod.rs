@@ -1,0 +1,5 @@
+//! Who may do what: data and decisions, no I/O but its own files.
+
+pub mod grants;
+pub mod groups;
+pub mod scope;
