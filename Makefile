@@ -6,7 +6,7 @@ STATIC_TARGET := $(ARCH)-unknown-linux-musl
 BINARY := target/release/agentcontainer
 STATIC_BINARY := target/$(STATIC_TARGET)/release/agentcontainer
 
-.PHONY: build demo demo-handoff test check lint static bench bench-capsule fuzz clean
+.PHONY: build demo demo-handoff test check lint static bench bench-capsule crash fuzz clean
 
 build:
 	$(CARGO) build --release --locked
@@ -39,6 +39,12 @@ static:
 # Times beside what they are compared with, in one run.
 bench:
 	$(CARGO) bench --locked --bench speed
+
+# Kills nodes (KILLS, 300) while agents move between them over bad links, and counts what was lost: nothing.
+KILLS ?= 300
+crash:
+	$(CARGO) build --locked
+	python3 tools/crash.py --kills $(KILLS)
 
 # Capsules beside the reference program (from PyPI, into a virtual environment below target/) and beside sha256sum
 # and base64, in one run.

@@ -1,14 +1,21 @@
-//! The node's log: one event a line, `time level node event key=value…`, everything escaped.
+//! The node's log: one event a line, as text (`time level node event key=value…`) or as JSON, everything
+//! escaped.
+//!
+//! Writing it must neither hold up nor end the node: what goes to standard error or a file goes through a
+//! [`Spool`], which keeps a bounded number of lines and counts those that it loses.
 
-use crate::clock;
+mod line;
+mod spool;
+mod target;
+
+pub use line::{quoted, Form};
+pub use spool::Spool;
+pub use target::Target;
+
 use crate::sync::lock;
-use crate::wire::unix_now;
-use std::fmt::Write as _;
+use line::Head;
 use std::io::Write;
-use std::sync::Mutex;
-
-/// The longest value that an event shows, bytes: a stranger's line may hold a name of megabytes.
-const LONGEST_VALUE: usize = 8 << 10;
+use std::sync::{Arc, Mutex};
 
 /// How much an event matters.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -32,53 +39,70 @@ pub enum Show {
     Nothing,
 }
 
-/// Writes events to a stream. A stream that fails is no reason to stop the node.
+/// Where lines go.
+enum Out {
+    /// Written where the event happens.
+    Direct(Mutex<Box<dyn Write + Send>>),
+    /// Handed to a thread that writes them.
+    Spooled(Arc<Spool>),
+}
+
+/// Writes events. A stream that fails is no reason to stop the node.
 pub struct Log {
     node: String,
     show: Show,
-    out: Mutex<Box<dyn Write + Send>>,
+    form: Form,
+    out: Out,
 }
 
 impl Log {
-    /// A log of the node called `node`.
+    /// A log of the node called `node`, written where its events happen: for a developer at a terminal,
+    /// and for tests.
     pub fn new(node: &str, show: Show, out: Box<dyn Write + Send>) -> Self {
-        Log { node: node.to_owned(), show, out: Mutex::new(out) }
+        Log { node: node.to_owned(), show, form: Form::Plain, out: Out::Direct(Mutex::new(out)) }
+    }
+
+    /// A log of the node called `node` that never holds it up.
+    ///
+    /// # Errors
+    /// No thread could be started.
+    pub fn spooled(node: &str, show: Show, form: Form, target: Target) -> std::io::Result<Self> {
+        let out = Out::Spooled(Spool::start(node, form, target)?);
+        Ok(Log { node: node.to_owned(), show, form, out })
+    }
+
+    /// The spool, if lines go through one.
+    pub fn spool(&self) -> Option<&Arc<Spool>> {
+        match &self.out {
+            Out::Direct(_) => None,
+            Out::Spooled(spool) => Some(spool),
+        }
     }
 
     /// One event. Values with blanks or quotes are quoted; control characters come out escaped.
     pub fn event(&self, level: Level, event: &str, fields: &[(&str, &str)]) {
-        if self.show != Show::Events {
-            return;
+        if self.show == Show::Events {
+            self.write(self.form.line(Head { level, node: &self.node, event }, fields));
         }
-        let level = match level {
-            Level::Info => "info",
-            Level::Warn => "warn",
-            Level::Error => "error",
-        };
-        let mut line = format!("{} {level} {} {event}", clock::utc(unix_now()), self.node);
-        for (name, value) in fields {
-            let head = clipped(value, LONGEST_VALUE);
-            let _ = write!(line, " {name}={}", quoted(head)); // writing to a String cannot fail
-            if head.len() < value.len() {
-                let _ = write!(line, "…({}_bytes)", value.len());
-            }
-        }
-        self.write(line);
     }
 
     /// A line of an agent's: what it printed, or logged with `ctx.log`.
     pub fn agent(&self, agent: &str, event: &str, text: &str) {
         match self.show {
             Show::Events => self.event(Level::Info, event, &[("agent", agent), ("text", text)]),
-            Show::Agents => self.write(format!("{agent}: {}", escape(text))),
+            Show::Agents => self.write(format!("{agent}: {}\n", escape(text))),
             Show::Nothing => {}
         }
     }
 
-    fn write(&self, mut line: String) {
-        line.push('\n');
-        let mut out = lock(&self.out);
-        let _ = out.write_all(line.as_bytes()).and_then(|()| out.flush());
+    fn write(&self, line: String) {
+        match &self.out {
+            Out::Direct(out) => {
+                let mut out = lock(out);
+                let _ = out.write_all(line.as_bytes()).and_then(|()| out.flush());
+            }
+            Out::Spooled(spool) => spool.push(line),
+        }
     }
 }
 
@@ -91,21 +115,11 @@ pub fn clipped(text: &str, most: usize) -> &str {
     &text[..end]
 }
 
-fn quoted(value: &str) -> String {
-    let clean = escape(value);
-    if clean.is_empty() || clean.contains([' ', '"', '=']) {
-        format!("\"{}\"", clean.replace('"', "\\\""))
-    } else {
-        clean
-    }
-}
-
 /// Control and direction characters as escapes, so that a text cannot pass for another line.
 pub fn escape(text: &str) -> String {
     let mut clean = String::with_capacity(text.len());
     for c in text.chars() {
-        let turns = matches!(c, '\u{2028}' | '\u{2029}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
-        if c.is_control() || turns {
+        if is_odd(c) {
             clean.extend(c.escape_default());
         } else {
             clean.push(c);
@@ -114,10 +128,15 @@ pub fn escape(text: &str) -> String {
     clean
 }
 
+/// Whether a character does something to a terminal or an editor instead of being shown.
+fn is_odd(c: char) -> bool {
+    c.is_control() || matches!(c, '\u{2028}' | '\u{2029}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+}
+
 #[cfg(test)]
 mod tests {
+    use super::line::LONGEST_VALUE;
     use super::*;
-    use std::sync::Arc;
 
     #[derive(Clone, Default)]
     struct Kept(Arc<Mutex<Vec<u8>>>);

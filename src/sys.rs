@@ -1,6 +1,8 @@
 //! The named corner for system calls that no safe crate offers.
 #![allow(unsafe_code)]
 
+use std::time::{Duration, Instant};
+
 /// Marks every descriptor from `first` on close-on-exec, so that nothing the node was started with
 /// reaches a program that it starts. Best effort: kernels before 5.11 lack the flag, and then the
 /// descriptors listed in `/proc/self/fd` are marked one by one.
@@ -24,24 +26,27 @@ pub fn close_on_exec_from(first: u32) {
 /// From linux/close_range.h; the musl headers lack it.
 const CLOSE_RANGE_CLOEXEC: libc::c_uint = 4;
 
-/// The signals that end a command in good order, held back from every thread that is started after
-/// [`Signals::block`], so that one thread can wait for them.
+/// Signals held back from every thread that is started after [`Signals::block`], so that one thread can
+/// wait for them.
 pub struct Signals {
     set: libc::sigset_t,
 }
 
+/// The signals that end a command in good order.
+pub const ENDING: [i32; 3] = [libc::SIGTERM, libc::SIGINT, libc::SIGHUP];
+
 impl Signals {
-    /// Holds back SIGTERM, SIGINT and SIGHUP. To be called before any thread is started: threads
-    /// inherit it. So do programs, which therefore call [`unblock_signals`] when they start.
+    /// Holds back `signals`. To be called before any thread is started: threads inherit it. So do programs,
+    /// which therefore call [`unblock_signals`] when they start.
     ///
-    /// One that is ignored already stays so: `nohup` and a shell's `&` mean it.
-    pub fn block() -> std::io::Result<Signals> {
+    /// One that is ignored already stays so, `nohup` and a shell's `&` mean it; but for those in `always`,
+    /// which come all the same.
+    pub fn block(signals: &[i32], always: &[i32]) -> std::io::Result<Signals> {
         let mut set = empty_set();
-        for signal in [libc::SIGTERM, libc::SIGINT, libc::SIGHUP] {
-            if !is_ignored(signal) {
-                // SAFETY: `set` is an initialised signal set, `signal` the number of a signal.
-                unsafe { libc::sigaddset(&mut set, signal) };
-            }
+        let heeded = signals.iter().filter(|signal| !is_ignored(**signal));
+        for signal in heeded.chain(always) {
+            // SAFETY: `set` is an initialised signal set, `signal` the number of a signal.
+            unsafe { libc::sigaddset(&mut set, *signal) };
         }
         set_mask(libc::SIG_BLOCK, &set)?;
         Ok(Signals { set })
@@ -49,11 +54,34 @@ impl Signals {
 
     /// Waits for one of them.
     pub fn wait(&self) -> i32 {
-        let mut signal = 0;
-        // SAFETY: both pointers are to values that outlive the call. It fails only for a set that is
-        // none, and with EINTR on some systems.
-        while unsafe { libc::sigwait(&self.set, &mut signal) } != 0 {}
-        signal
+        loop {
+            if let Some(signal) = self.wait_until(None) {
+                return signal;
+            }
+        }
+    }
+
+    /// Waits for one of them, at most until `end`; then it is `None`.
+    pub fn wait_until(&self, end: Option<Instant>) -> Option<i32> {
+        loop {
+            // Without an end: an hour at a time, because the C type of seconds has 32 bits on some systems.
+            let hour = Duration::from_secs(3600);
+            let left = end.map_or(hour, |end| end.saturating_duration_since(Instant::now()).min(hour));
+            // SAFETY: all zero is a value of timespec, which on some systems has padding; its two members
+            // are set next, and hold what they are given: at most an hour.
+            let mut limit: libc::timespec = unsafe { std::mem::zeroed() };
+            limit.tv_sec = left.as_secs() as _;
+            limit.tv_nsec = left.subsec_nanos() as _;
+            // SAFETY: the set and the limit are initialised and outlive the call; nothing else is asked for.
+            let signal = unsafe { libc::sigtimedwait(&self.set, std::ptr::null_mut(), &limit) };
+            if signal > 0 {
+                return Some(signal);
+            }
+            // Time is up, or a signal came that is none of ours.
+            if end.is_some_and(|end| Instant::now() >= end) {
+                return None;
+            }
+        }
     }
 }
 
@@ -81,7 +109,8 @@ fn empty_set() -> libc::sigset_t {
     }
 }
 
-fn is_ignored(signal: libc::c_int) -> bool {
+/// Whether a signal is ignored, as `nohup` has it.
+pub fn is_ignored(signal: libc::c_int) -> bool {
     let mut action = std::mem::MaybeUninit::<libc::sigaction>::uninit();
     // SAFETY: nothing is set, only asked for; on success `action` is initialised, and only then read.
     unsafe {

@@ -70,7 +70,9 @@ fn systemd_accepts_the_unit() {
     let unit = std::fs::read_to_string(examples().join("agentcontainer.service")).unwrap();
     // The program that the unit names need not be installed for the unit to be right.
     let unit = unit.replace("/usr/local/bin/agentcontainer", env!("CARGO_BIN_EXE_agentcontainer"));
-    dir.write("agentcontainer.service", unit);
+    dir.write("agentcontainer.service", &unit);
+    // Reloading is a signal that the node heeds.
+    assert!(unit.contains("\nExecReload=/bin/kill -HUP $MAINPID\n"));
     run("systemd-analyze", &["verify", "--man=no", "./agentcontainer.service"], dir.path());
 }
 
@@ -89,6 +91,65 @@ fn shell_examples_parse() {
         assert!(command.contains("agentcontainer"), "{line}");
         run("sh", &["-n", "-c", &command], &examples());
     }
+}
+
+#[test]
+fn the_lines_for_cron_keep_one_node_running_and_print_nothing() {
+    let home = support::TempDir::new("cron");
+    std::fs::create_dir(home.path().join("agent-data")).unwrap();
+    let free =
+        || std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port().to_string();
+    let (first, second) = (free(), free());
+    let crontab = std::fs::read_to_string(examples().join("crontab")).unwrap();
+    let crontab = crontab.replace("/usr/local/bin/agentcontainer", env!("CARGO_BIN_EXE_agentcontainer"));
+    let crontab = crontab.replace(":7001", &format!(":{second}")).replace(":7000", &format!(":{first}"));
+    // What cron gives a command, and no more.
+    let cron = |command: &str| {
+        let mut shell = Command::new("/bin/sh");
+        shell
+            .args(["-c", command])
+            .env_clear()
+            .envs([("HOME", home.path().to_str().unwrap()), ("PATH", "/usr/bin:/bin")]);
+        let output = shell.current_dir(home.path()).output().unwrap();
+        let said = [output.stdout, output.stderr].concat();
+        (output.status.code(), String::from_utf8_lossy(&said).into_owned())
+    };
+    let status = |name: &str, option: &str| {
+        cron(&format!("{} status --name {name} {option}", env!("CARGO_BIN_EXE_agentcontainer")))
+    };
+    let commands: Vec<String> = crontab
+        .lines()
+        .filter(|line| !line.trim().is_empty() && !line.starts_with('#'))
+        .map(|line| {
+            let fields = if line.starts_with('@') { 1 } else { 5 };
+            line.split_whitespace().skip(fields).collect::<Vec<_>>().join(" ")
+        })
+        .collect();
+    let [boot, again, night, alarm, rotate] = &commands[..] else { panic!("{commands:?}") };
+    let quiet = (Some(0), String::new());
+    assert_eq!(cron(alarm), (Some(0), "the node lab is down\n".into()));
+    let all = [cron(boot), cron(again), cron(night), cron(night), cron(alarm)];
+    let (one, two) = (status("lab", ""), status("night", ""));
+    let rotated = cron(rotate);
+    let log = home.path().join(".local/state/agentcontainer/lab/node.log");
+    let give_up = std::time::Instant::now() + std::time::Duration::from_secs(10);
+    while !log.exists() && std::time::Instant::now() < give_up {
+        std::thread::sleep(std::time::Duration::from_millis(5));
+    }
+    let reopened = log.exists();
+    // Ended whatever they did.
+    for name in ["lab", "night"] {
+        cron(&format!("kill -TERM {}", status(name, "--pid").1));
+        while !status(name, "--pid").1.is_empty() {
+            std::thread::sleep(std::time::Duration::from_millis(10));
+        }
+    }
+    assert!(all.iter().all(|said| *said == quiet), "{all:?}");
+    assert!(one.0 == Some(0) && one.1.starts_with("running name=lab "), "{one:?}");
+    assert!(two.0 == Some(0) && two.1.starts_with("running name=night "), "{two:?}");
+    assert_eq!(rotated, quiet);
+    assert!(reopened, "a new log");
+    assert_eq!(status("lab", "").0, Some(3));
 }
 
 /// A script of `examples/`: its exit status and what it says on standard error.

@@ -1,4 +1,4 @@
-//! What the documents show is run: the shell blocks of README.md and CAPSULE.md in order, PROTOCOL.md's
+//! What the documents show is run: the shell blocks of README.md, OPERATIONS.md and CAPSULE.md in order, PROTOCOL.md's
 //! examples, and the policies of CAPSULE-THREATS.md are read.
 
 #[path = "support/mod.rs"]
@@ -122,6 +122,76 @@ fn the_readme_is_run_as_printed() {
     );
     dir.write(".local/state/agentcontainer/another/meta/admin.secret", "another secret\n");
     run_as_printed("README.md", dir.path(), &[binary().parent().unwrap()]);
+}
+
+#[test]
+fn the_page_about_running_a_node_is_run_as_printed() {
+    let dir = support::TempDir::new("operations-page");
+    run_as_printed("docs/OPERATIONS.md", dir.path(), &[binary().parent().unwrap()]);
+}
+
+#[test]
+fn the_page_about_running_a_node_says_what_every_line_in_the_log_means() {
+    let page = std::fs::read_to_string(top().join("docs/OPERATIONS.md")).unwrap();
+    let table = page.split("### What a line in the log means").nth(1).unwrap().split("\n## ").next().unwrap();
+    let mut events = std::collections::BTreeSet::new();
+    let mut folders = vec![top().join("src")];
+    while let Some(folder) = folders.pop() {
+        for entry in std::fs::read_dir(folder).unwrap().flatten() {
+            match entry.path() {
+                path if path.is_dir() => folders.push(path),
+                path if path.extension().is_some_and(|kind| kind == "rs") => events.extend(logged_by(&path)),
+                _ => {}
+            }
+        }
+    }
+    assert!(events.len() > 30, "{events:?}");
+    for event in &events {
+        assert!(table.contains(&format!("`{event}`")), "{event}");
+    }
+    let told = table.lines().filter_map(|line| line.strip_prefix("| ")?.split(" |").next());
+    let told =
+        told.flat_map(|cell| cell.split(", ")).filter_map(|name| name.strip_prefix('`')?.strip_suffix('`'));
+    for name in told {
+        assert!(events.contains(name), "{name} is an event no more");
+    }
+}
+
+/// The events that a source file logs: the first text of each call that does.
+fn logged_by(source: &Path) -> Vec<String> {
+    let text = std::fs::read_to_string(source).unwrap();
+    let text = text.split("#[cfg(test)]").next().unwrap();
+    let mut events = Vec::new();
+    for call in [".event(", "log.agent(", "self.line("] {
+        for rest in text.split(call).skip(1) {
+            let arguments = &rest[..rest.find(';').unwrap_or(rest.len())];
+            let name = arguments.split('"').nth(1).unwrap_or("");
+            let plain = |c: char| c.is_ascii_lowercase() || c == '_';
+            let field = arguments.split('"').next().is_some_and(|before| before.contains("&["));
+            if !name.is_empty() && name.chars().all(plain) && !field {
+                events.push(name.to_owned());
+            }
+        }
+    }
+    events
+}
+
+#[test]
+fn the_page_about_running_a_node_says_which_keys_a_reload_changes() {
+    let page = std::fs::read_to_string(top().join("docs/OPERATIONS.md")).unwrap();
+    let source = std::fs::read_to_string(top().join("src/node/config.rs")).unwrap();
+    let lists = source.split("\nkeys! {").nth(1).unwrap();
+    let list = |kind: &str| {
+        let keys = lists.split(&format!("{kind}: [")).nth(1).unwrap().split(']').next().unwrap();
+        keys.split(',').map(|key| format!("`{}`", key.trim())).filter(|key| key != "``").collect::<Vec<_>>()
+    };
+    let row = page.lines().find(|line| line.starts_with("| `admin_secret`")).unwrap();
+    let cells: Vec<&str> = row.trim_matches('|').split('|').collect();
+    for (cell, other, kind) in [(cells[0], cells[1], "live"), (cells[1], cells[0], "fixed")] {
+        for key in list(kind) {
+            assert!(cell.contains(&key) && !other.contains(&key), "{key} is {kind}");
+        }
+    }
 }
 
 #[test]

@@ -267,7 +267,8 @@ class Pair:
                     node.ask("retry_outbox", {"transfer_id": transfer["transfer_id"]})
                 if waiting:
                     return False
-            return all(status != "running" for node in self.nodes for status in (node.agents() or {"": "running"}).values())
+            agents = [node.agents() for node in self.nodes]
+            return None not in agents and all("running" not in here.values() for here in agents)
         until(quiet, 120, "the transfers of %s are decided" % self.agent)
 
     def verdict(self):

@@ -125,7 +125,7 @@ fn not_kept(error: io::Error) -> HookError {
 impl Life {
     /// A generation without a process yet.
     pub fn new(spec: Spec, memory: Option<Arc<str>>, pool: Arc<Pool>, crew: Crew) -> Arc<Self> {
-        let queue = Queue::new(pool.settings.inbox_length);
+        let queue = Queue::new(Arc::clone(&pool.inbox_length));
         Arc::new(Life {
             spec,
             pool,

@@ -5,12 +5,16 @@ use super::Settings;
 use crate::sync::lock;
 use std::collections::VecDeque;
 use std::io;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
 /// Parked workers and the thread that keeps their number.
 pub struct Pool {
     pub(super) settings: Arc<Settings>,
+    /// How many messages may wait for one agent: of all that the node decides about them it changes alone
+    /// while they live.
+    pub(super) inbox_length: Arc<AtomicUsize>,
     zygote: Zygote,
     parked: Mutex<Shelf>,
     changed: Condvar,
@@ -32,7 +36,13 @@ impl Pool {
     pub fn new(settings: Settings) -> io::Result<Arc<Self>> {
         let settings = Arc::new(settings);
         let zygote = Zygote::new(Arc::clone(&settings));
-        let pool = Arc::new(Pool { settings, zygote, parked: Mutex::default(), changed: Condvar::new() });
+        let pool = Arc::new(Pool {
+            inbox_length: Arc::new(AtomicUsize::new(settings.inbox_length)),
+            settings,
+            zygote,
+            parked: Mutex::default(),
+            changed: Condvar::new(),
+        });
         let refill = Arc::downgrade(&pool);
         std::thread::Builder::new().name("parking".into()).spawn(move || keep_full(&refill))?;
         Ok(pool)
@@ -60,6 +70,11 @@ impl Pool {
     /// What the node decided about its agents' processes.
     pub fn settings(&self) -> &Settings {
         &self.settings
+    }
+
+    /// Changes how many messages may wait for one agent, also for those that are there.
+    pub fn set_inbox_length(&self, most: usize) {
+        self.inbox_length.store(most, Ordering::Relaxed);
     }
 
     /// How many workers wait.

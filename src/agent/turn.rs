@@ -2,14 +2,15 @@
 
 use crate::sync::lock;
 use std::collections::VecDeque;
-use std::sync::{Condvar, Mutex};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Condvar, Mutex};
 use std::time::Instant;
 
 /// The queue before one generation of an agent.
 pub(super) struct Queue {
     state: Mutex<State>,
     moved: Condvar,
-    most: usize,
+    most: Arc<AtomicUsize>,
 }
 
 #[derive(Default)]
@@ -35,7 +36,7 @@ pub enum NoTurn {
 }
 
 impl Queue {
-    pub(super) fn new(most: usize) -> Self {
+    pub(super) fn new(most: Arc<AtomicUsize>) -> Self {
         Queue { state: Mutex::default(), moved: Condvar::new(), most }
     }
 
@@ -45,7 +46,7 @@ impl Queue {
         if state.over {
             return Err(NoTurn::Over);
         }
-        if state.waiting.len() >= self.most {
+        if state.waiting.len() >= self.most.load(Ordering::Relaxed) {
             return Err(NoTurn::Full);
         }
         let ticket = state.next;

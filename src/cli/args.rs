@@ -12,6 +12,9 @@ use std::time::Duration;
 /// The longest JSON that is taken from a file or from standard input, bytes.
 const JSON_BYTES: u64 = 128 << 20;
 
+/// The longest time that can be asked for, seconds; some thirty years.
+const MOST_SECONDS: f64 = 1e9;
+
 /// A command, as its help describes it and the parser reads it.
 pub struct Command {
     /// What it is called.
@@ -38,7 +41,7 @@ pub struct Opt {
     pub value: Option<&'static str>,
     /// Whether it may be given several times.
     pub many: bool,
-    /// What it does.
+    /// What it does; empty: it is none of a user's, and the help does not show it.
     pub help: &'static str,
 }
 
@@ -74,6 +77,11 @@ impl Command {
         self.options.iter().flat_map(|group| group.iter())
     }
 
+    /// Every option that is a user's to give.
+    pub fn shown_options(&self) -> impl Iterator<Item = &'static Opt> {
+        self.all_options().filter(|option| !option.help.is_empty())
+    }
+
     /// Reads its arguments.
     ///
     /// # Errors
@@ -103,7 +111,7 @@ impl Command {
             };
             let option = self.all_options().find(|option| option.name == name);
             let option = option.ok_or_else(|| {
-                let hint = match nearest(&name, self.all_options().map(|option| option.name)) {
+                let hint = match nearest(&name, self.shown_options().map(|option| option.name)) {
                     Some(near) => format!("; the nearest is --{near}"),
                     None => String::new(), // whoever is told is pointed to --help anyway
                 };
@@ -216,6 +224,25 @@ impl Given {
         match seconds {
             Some(seconds) => Ok(Some(seconds)),
             None => Err(Fault::Usage(format!("--{name} needs a positive number of seconds, not {text:?}"))),
+        }
+    }
+
+    /// The option's value, a time as `30s`, `10m` or `2h`.
+    ///
+    /// # Errors
+    /// It is none, or longer than some thirty years.
+    pub fn span(&self, name: &str) -> Result<Option<Duration>, Fault> {
+        let Some(text) = self.text(name)? else { return Ok(None) };
+        let unit = |text: &str| match text.chars().last()? {
+            's' => Some(1.0),
+            'm' => Some(60.0),
+            'h' => Some(3600.0),
+            _ => None,
+        };
+        let seconds = unit(text).and_then(|unit| Some(text[..text.len() - 1].parse::<f64>().ok()? * unit));
+        match seconds.filter(|seconds| *seconds > 0.0 && *seconds <= MOST_SECONDS) {
+            Some(seconds) => Ok(Some(Duration::from_secs_f64(seconds))),
+            None => Err(Fault::Usage(format!("--{name} needs a time such as 30s, 10m or 2h, not {text:?}"))),
         }
     }
 

@@ -56,23 +56,35 @@ pub fn exchange(
     payload: &str,
     wait: Duration,
 ) -> Result<(ReceivedAnswer, bool), Fault> {
+    heard(address, caller, kind, payload, wait)?.map_err(|error| {
+        Fault::Unreached(match error {
+            ExchangeError::NotSent(why) => format!("{why}; nothing was sent"),
+            ExchangeError::Unclear(why) => format!("{why}; whether the node acted is not known"),
+        })
+    })
+}
+
+/// The same for whom no answer is an answer, too.
+///
+/// # Errors
+/// The request can't be made.
+pub fn heard(
+    address: &Address,
+    caller: &Caller,
+    kind: &str,
+    payload: &str,
+    wait: Duration,
+) -> Result<Result<(ReceivedAnswer, bool), ExchangeError>, Fault> {
     let signed =
         wire::signed_request(kind, &caller.sender, &caller.secret, payload, RequestOptions::default())
             .map_err(|failure| Fault::Usage(failure.message))?;
     let deadline =
         Instant::now().checked_add(wait).unwrap_or_else(|| Instant::now() + Duration::from_secs(1 << 30));
-    match wire::exchange(address, &signed.line, deadline, ANSWER_BYTES) {
-        Ok(answer) => {
-            let genuine = answer.genuine(&caller.secret, &signed.nonce);
-            Ok((answer, genuine))
-        }
-        Err(ExchangeError::NotSent(why)) => Err(Fault::Unreached(format!("{why}; nothing was sent"))),
-        Err(ExchangeError::Unclear(why)) => {
-            Err(Fault::Unreached(format!("{why}; whether the node acted is not known")))
-        }
-    }
+    Ok(wire::exchange(address, &signed.line, deadline, ANSWER_BYTES).map(|answer| {
+        let genuine = answer.genuine(&caller.secret, &signed.nonce);
+        (answer, genuine)
+    }))
 }
-
 /// An error answer, with what may be done about it.
 fn explained(answer: &ReceivedAnswer, genuine: bool, address: &Address, caller: &Caller) -> Answered {
     let answered = Answered::from_answer(answer, genuine);

@@ -114,6 +114,15 @@ impl Fault {
         }
     }
 
+    /// What is wrong, in a sentence for a log.
+    pub fn sentence(&self) -> String {
+        match self {
+            Fault::Usage(text) | Fault::Local(text) | Fault::Unreached(text) => text.clone(),
+            Fault::Answered(answered) => answered.error.clone(),
+            Fault::PipeClosed | Fault::Status(_) => String::new(),
+        }
+    }
+
     /// Says it on standard error: for people, or as one line of JSON.
     pub fn tell(&self, command: &str, as_json: bool) {
         match self {

@@ -38,7 +38,7 @@ pub fn command(command: &Command) -> String {
         text.push_str(&format!("\n{}\n", command.notes));
     }
     let options: Vec<(String, &Opt)> = command
-        .all_options()
+        .shown_options()
         .map(|option| {
             let value = option.value.map(|value| format!(" {value}")).unwrap_or_default();
             (format!("--{}{value}", option.name), option)

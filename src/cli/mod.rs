@@ -9,6 +9,7 @@ mod agents;
 mod args;
 mod ask;
 pub mod capsule;
+mod detach;
 mod fault;
 mod follow;
 mod grants;
@@ -22,6 +23,7 @@ mod run;
 mod secrets;
 mod send;
 mod server;
+mod status;
 mod temporary;
 mod tree;
 
@@ -50,12 +52,43 @@ const COMMANDS: &[Command] = &[
             opt("data-root", "D", "what agents may read (data in the state directory)"),
             opt("state-dir", "D", "where the node keeps its state ($XDG_STATE_HOME/agentcontainer/NAME)"),
             opt("secret-file", "F", "a file with the admin secret (else one is made and kept in the state directory)"),
+            opt("log-file", "F", "where the log goes (standard error)"),
+            opt("log-format", "plain|json", "how an event is written (plain)"),
+            flag("detach", "run without a terminal; return when the node listens"),
+            flag("if-not-running", "status 0, without a word, where a node runs on the state directory"),
+            opt("for", "TIME", "end after this time: 30s, 10m, 2h"),
+            flag(detach::OPTION, ""),
         ]],
-        notes: "Without HOST:PORT and --config it listens on 127.0.0.1:7000. At the first signal it takes no new\n\
-                connections and gives running hooks ten seconds; a second one ends it at once. Without a secret in\n\
-                --config or --secret-file, AGENTCONTAINER_SECRET is the admin's, if it is set. Its log is standard error.",
+        notes: "Without HOST:PORT and --config it listens on 127.0.0.1:7000. Without a secret in --config or\n\
+                --secret-file, AGENTCONTAINER_SECRET is the admin's, if it is set.\n\
+                \n\
+                Signals: SIGTERM and SIGINT end it (no new connections, running hooks get shutdown_grace_s, 10, status\n\
+                0); a second one ends it at once. SIGHUP reloads --config. SIGUSR1 opens --log-file anew.\n\
+                A node that was detached keeps its log in node.log in the state directory, unless told otherwise.",
         example: "agentcontainer server 127.0.0.1:7000 --data-root ./documents",
         run: server::run,
+    },
+    Command {
+        name: "status",
+        summary: "Says whether a node runs: status 0 if it does and answers, 3 if not.",
+        words: &["[HOST:PORT]"],
+        options: &[
+            &[
+                opt("name", "N", "the node of this name that this user runs here"),
+                opt("state-dir", "D", "the node that keeps its state there"),
+                opt("secret-file", "F", "a file with the secret to ask with (the state directory knows it)"),
+                opt("config", "F", "the node's configuration file, which names it"),
+                opt("timeout", "S", "how many seconds the node has to answer (3)"),
+                flag("pid", "print the number of its process alone, or nothing where none runs"),
+            ],
+            AS,
+            JSON,
+        ],
+        notes: "Without a word it is the one node that this user runs here. Whether one runs is decided by the lock of\n\
+                its state directory: what a killed node left behind misleads nobody. The line begins with running,\n\
+                starting, not-answering or not-running.",
+        example: "agentcontainer status 127.0.0.1:7000 || echo down",
+        run: status::run,
     },
     Command {
         name: "run",
@@ -382,7 +415,7 @@ mod tests {
         for command in COMMANDS {
             let help = help::command(command);
             assert!(command.example.starts_with(&format!("agentcontainer {}", command.name)), "{help}");
-            for option in command.all_options() {
+            for option in command.shown_options() {
                 assert!(help.contains(&format!("--{}", option.name)), "{help}");
                 let same = command.all_options().filter(|other| other.name == option.name).count();
                 assert_eq!(same, 1, "{}: --{} stands there twice", command.name, option.name);
@@ -414,6 +447,14 @@ mod tests {
             ("call list_agents 127.0.0.1:1 --payload []", "an object"),
             ("invoke a 127.0.0.1:1 --timeout 0", "positive number"),
             ("invoke a 127.0.0.1:1 --timeout nan", "positive number"),
+            ("server --for 10", "30s, 10m or 2h, not \"10\""),
+            ("server --for m", "30s, 10m or 2h"),
+            ("server --for -1h", "30s, 10m or 2h"),
+            ("server --for infh", "30s, 10m or 2h"),
+            ("server --for 10é", "30s, 10m or 2h"),
+            ("server --log-format xml", "plain or json, not \"xml\""),
+            ("server --detachde", "the nearest is --detach"),
+            ("status --name a --state-dir b", "give one of them"),
         ] {
             let mut words = line.split(' ').map(OsString::from).collect::<Vec<_>>();
             let name = words.remove(0).into_string().unwrap();

@@ -205,14 +205,8 @@ fn on_this_machine(
     address: Option<&Address>,
     name: Option<&str>,
 ) -> Result<Option<(PathBuf, Whereabouts)>, Fault> {
-    let Ok(entries) =
-        boot::state_home().and_then(|home| std::fs::read_dir(home).map_err(|error| error.to_string()))
-    else {
-        return Ok(None);
-    };
     let mut known: Vec<(u8, PathBuf, Whereabouts)> = Vec::new();
-    for dir in entries.flatten().map(|entry| entry.path()) {
-        let Some(node) = Whereabouts::read(&dir) else { continue };
+    for (dir, node) in boot::whereabouts::all() {
         let nearness = match address {
             Some(address) if address.port != node.port => continue,
             Some(address) => match nearness(&address.host, &node.host) {
@@ -223,7 +217,7 @@ fn on_this_machine(
             None => 0,
         };
         // A node that was killed leaves its note behind; one that runs is meant rather.
-        let stale = !Path::new(&format!("/proc/{}", node.pid)).exists();
+        let stale = boot::whereabouts::is_stale(&dir);
         known.push((nearness + 4 * u8::from(stale), dir, node));
     }
     known.sort_by(|a, b| (a.0, &a.1).cmp(&(b.0, &b.1)));
@@ -244,7 +238,7 @@ fn on_this_machine(
 }
 
 /// How well the host that was typed fits the address listened on; `None`: another machine.
-fn nearness(asked: &str, listened: &str) -> Option<u8> {
+pub(super) fn nearness(asked: &str, listened: &str) -> Option<u8> {
     if asked.eq_ignore_ascii_case(listened) {
         return Some(0);
     }

@@ -1,81 +1,294 @@
-//! `server`: a node in the foreground.
+//! `server`: a node, in the foreground or without a terminal, until a signal ends it or its time is up.
 
 use super::args::Given;
 use super::fault::Fault;
-use super::{out, secrets};
-use crate::boot::{self, Start};
+use super::{detach, out, secrets};
+use crate::boot::{self, NotStarted, Out, Running, Start};
+use crate::log::{Form, Level};
 use crate::node::config::OneOrMore;
 use crate::node::Keys;
-use crate::sys::Signals;
+use crate::sys::{self, Signals};
 use crate::wire::Address;
+use rustix::event::{poll, PollFd, PollFlags, Timespec};
 use std::io::IsTerminal;
-use std::path::PathBuf;
-use std::time::Duration;
+use std::os::fd::AsFd;
+use std::path::{Path, PathBuf};
+use std::sync::mpsc::{sync_channel, SyncSender};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
 
-/// What running hooks get at the first signal.
-const GRACE: Duration = Duration::from_secs(10);
+/// How long the last lines of the log get to be written when all else is done.
+const LAST_LINES: Duration = Duration::from_secs(1);
+/// The same when somebody does not want to wait.
+const LAST_LINES_IN_HASTE: Duration = Duration::from_millis(100);
 
 /// Runs a node until a signal ends it.
 pub fn run(given: &Given) -> Result<(), Fault> {
-    let keys = keys(given)?;
-    let signals = Signals::block().map_err(|error| Fault::Local(format!("holding back signals: {error}")))?;
-    let start = Start { config_file: given.path("config"), ..Start::new(keys) };
-    let running = boot::start(start).map_err(Fault::Local)?;
-    if std::io::stderr().is_terminal() {
-        let at = running.server.address();
-        out::note(&format!(
-            "the node {} listens on {at}; try: agentcontainer list {at}",
-            running.node.name()
-        ));
+    let asked = Asked::read(given)?;
+    if asked.detached {
+        detach::leave_session();
+    } else if asked.detach {
+        return detach::launch();
     }
-    signals.wait();
-    let stopped = std::thread::Builder::new().name("stop".into()).spawn(move || {
-        running.stop(GRACE);
-        // What still runs (threads in a connection's last seconds) ends with the process.
-        std::process::exit(0);
-    });
-    match stopped {
-        // A second signal: somebody does not want to wait.
-        Ok(_) => std::process::exit(128 + signals.wait()),
-        Err(error) => Err(Fault::Local(format!("starting a thread to stop in good order: {error}"))),
+    let terminal = Terminal::now();
+    // Reloading and reopening are asked for, also under `nohup`. A file that may not grow any more is an
+    // error to whoever writes it, and not the node's end.
+    let always = [libc::SIGHUP, libc::SIGUSR1, libc::SIGXFSZ];
+    let signals = Signals::block(&[libc::SIGTERM, libc::SIGINT], &always)
+        .map_err(|error| Fault::Local(format!("holding back signals: {error}")))?;
+    let out = match &asked.log_file {
+        Some(file) => Out::File(file.clone()),
+        None if asked.detached => Out::OwnFile,
+        None => Out::Stderr,
+    };
+    let start =
+        Start { config_file: asked.config.clone(), out, form: asked.form, ..Start::new(asked.keys()?) };
+    let running = match boot::start(start) {
+        Ok(running) => Arc::new(running),
+        Err(NotStarted::Held(_)) if asked.if_not_running => return Ok(()),
+        Err(why) => return Err(Fault::Local(why.to_string())),
+    };
+    let end = asked.span.as_ref().map(|(_, span)| Instant::now() + *span);
+    log_panics(&running);
+    tell(&asked, &running)?;
+    let reload = reloader(asked.clone(), Arc::clone(&running))?;
+    let why = serve(&signals, end, &terminal, &running, &reload);
+    let why =
+        why.unwrap_or_else(|| format!("--for {}", asked.span.map_or_else(String::new, |(text, _)| text)));
+    running.node.log.event(Level::Info, "stopping", &[("why", &why)]);
+    stop(&signals, running)
+}
+
+/// Does what signals ask for, until one asks for the end, which it then returns the name of; `None` when
+/// time is up.
+fn serve(
+    signals: &Signals,
+    end: Option<Instant>,
+    terminal: &Terminal,
+    running: &Running,
+    reload: &SyncSender<()>,
+) -> Option<String> {
+    loop {
+        match signals.wait_until(end)? {
+            libc::SIGTERM => return Some("SIGTERM".into()),
+            libc::SIGINT => return Some("SIGINT".into()),
+            libc::SIGHUP if terminal.is_gone() => return Some("the end of its terminal".into()),
+            libc::SIGHUP => {
+                // One that waits already reads the file as it is by then.
+                let _ = reload.try_send(());
+            }
+            libc::SIGUSR1 => reopen_log(running),
+            _ => {}
+        }
     }
 }
 
-/// The configuration: the file's, outranked by the command line.
-fn keys(given: &Given) -> Result<Keys, Fault> {
-    let mut keys = match given.path("config") {
-        Some(file) => Keys::from_file(&file).map_err(Fault::Local)?,
-        None => Keys::default(),
+/// Ends the node in good order; at a further signal at once.
+fn stop(signals: &Signals, running: Arc<Running>) -> Result<(), Fault> {
+    let ours = Arc::clone(&running);
+    let stopped = std::thread::Builder::new().name("stop".into()).spawn(move || {
+        ours.stop(ours.node.shutdown_grace());
+        flush_log(&ours, LAST_LINES);
+        // What still runs (threads in a connection's last seconds) ends with the process.
+        std::process::exit(0);
+    });
+    if let Err(error) = stopped {
+        return Err(Fault::Local(format!("starting a thread to stop in good order: {error}")));
+    }
+    loop {
+        match signals.wait() {
+            signal @ (libc::SIGTERM | libc::SIGINT) => {
+                running.node.log.event(Level::Warn, "stopped_at_once", &[("why", "a second signal")]);
+                flush_log(&running, LAST_LINES_IN_HASTE);
+                std::process::exit(128 + signal);
+            }
+            libc::SIGUSR1 => reopen_log(&running),
+            _ => {}
+        }
+    }
+}
+
+fn reopen_log(running: &Running) {
+    if let Some(spool) = running.node.log.spool() {
+        spool.reopen();
+    }
+}
+
+fn flush_log(running: &Running, limit: Duration) {
+    if let Some(spool) = running.node.log.spool() {
+        spool.flush(limit);
+    }
+}
+
+/// Tells whoever started the node that it is there.
+fn tell(asked: &Asked, running: &Running) -> Result<(), Fault> {
+    let (name, at) = (running.node.name(), running.server.address());
+    if asked.detached {
+        let log = asked.log_file.clone().unwrap_or_else(|| running.state_dir.join(boot::LOG_FILE));
+        let pid = std::process::id();
+        let note = format!("the node {name} listens on {at}, as process {pid}; its log is {}", log.display());
+        // Whoever started it may look at once.
+        flush_log(running, LAST_LINES);
+        return detach::settle(&note).map_err(Fault::Local);
+    }
+    if std::io::stderr().is_terminal() {
+        out::note(&format!("the node {name} listens on {at}; try: agentcontainer list {at}"));
+    }
+    Ok(())
+}
+
+/// Starts the thread that reloads the configuration when it is told to: reading files may take as long as
+/// it likes, and a signal that ends the node is still heard.
+fn reloader(asked: Asked, running: Arc<Running>) -> Result<SyncSender<()>, Fault> {
+    let (tell, told) = sync_channel(1);
+    let work = move || {
+        while told.recv().is_ok() {
+            let keys = asked.keys().map_err(|fault| fault.sentence());
+            running.reload(keys, asked.config.as_deref());
+        }
     };
-    if given.has_word(0) {
-        let address =
-            Address::parse_listening(given.word(0)?).map_err(|why| Fault::Usage(why.to_string()))?;
-        keys.listen_host = address.host;
-        keys.listen_port = address.port;
+    let started = std::thread::Builder::new().name("reload".into()).spawn(work);
+    started.map_err(|error| Fault::Local(format!("starting a thread: {error}")))?;
+    Ok(tell)
+}
+
+/// Sends what a panic says to the log: standard error may be nobody's.
+fn log_panics(running: &Running) {
+    let node = Arc::downgrade(&running.node);
+    std::panic::set_hook(Box::new(move |panic| {
+        let Some(node) = node.upgrade() else { return };
+        let payload = panic.payload();
+        let text = payload.downcast_ref::<&str>().copied();
+        let text = text.or_else(|| payload.downcast_ref::<String>().map(String::as_str)).unwrap_or("-");
+        let place = panic.location().map(ToString::to_string).unwrap_or_default();
+        let thread = std::thread::current().name().unwrap_or("-").to_owned();
+        node.log.event(Level::Error, "panic", &[("thread", &thread), ("at", &place), ("text", text)]);
+    }));
+}
+
+/// What the command line asks for; paths are absolute, because a node without a terminal works in `/`.
+#[derive(Clone)]
+struct Asked {
+    address: Option<Address>,
+    config: Option<PathBuf>,
+    name: Option<String>,
+    data_root: Option<PathBuf>,
+    state_dir: Option<PathBuf>,
+    secret_file: Option<String>,
+    log_file: Option<PathBuf>,
+    form: Form,
+    /// As it was written, and how long it is.
+    span: Option<(String, Duration)>,
+    if_not_running: bool,
+    detach: bool,
+    detached: bool,
+}
+
+impl Asked {
+    fn read(given: &Given) -> Result<Asked, Fault> {
+        let address = match given.has_word(0) {
+            true => {
+                Some(Address::parse_listening(given.word(0)?).map_err(|why| Fault::Usage(why.to_string()))?)
+            }
+            false => None,
+        };
+        let path = |name: &str| given.path(name).map(|path| absolute(&path)).transpose();
+        let secret_file = match given.text("secret-file")? {
+            Some(file) => {
+                let file = absolute(Path::new(file))?.into_os_string();
+                let utf8 = |file| Fault::Local(format!("--secret-file is not UTF-8: {file:?}"));
+                Some(file.into_string().map_err(utf8)?)
+            }
+            None => None,
+        };
+        let form = match given.text("log-format")? {
+            None | Some("plain") => Form::Plain,
+            Some("json") => Form::Json,
+            Some(other) => return Err(Fault::Usage(format!("--log-format is plain or json, not {other:?}"))),
+        };
+        let span =
+            given.span("for")?.map(|span| (given.text("for").ok().flatten().unwrap_or("").to_owned(), span));
+        Ok(Asked {
+            address,
+            config: path("config")?,
+            name: given.text("name")?.map(str::to_owned),
+            data_root: path("data-root")?,
+            state_dir: path("state-dir")?,
+            secret_file,
+            log_file: path("log-file")?,
+            form,
+            span,
+            if_not_running: given.flag("if-not-running"),
+            detach: given.flag("detach"),
+            detached: given.flag("detached"),
+        })
     }
-    if let Some(name) = given.text("name")? {
-        // The name is that of a directory, too.
-        crate::agent::manifest::check_id(name)
-            .map_err(|why| Fault::Usage(format!("--name {name:?} {why}")))?;
-        if keys.federation.as_ref().is_some_and(|tree| tree.find(name).is_none()) {
-            return Err(Fault::Usage(format!(
-                "--name {name:?}: the configuration's federation has no such node"
-            )));
+
+    /// The configuration: the file's as it is now, outranked by the command line.
+    fn keys(&self) -> Result<Keys, Fault> {
+        let mut keys = match &self.config {
+            Some(file) => Keys::from_file(file).map_err(Fault::Local)?,
+            None => Keys::default(),
+        };
+        if let Some(address) = &self.address {
+            keys.listen_host.clone_from(&address.host);
+            keys.listen_port = address.port;
         }
-        keys.container_name = name.to_owned();
+        if let Some(name) = &self.name {
+            // The name is that of a directory, too.
+            crate::agent::manifest::check_id(name)
+                .map_err(|why| Fault::Usage(format!("--name {name:?} {why}")))?;
+            if keys.federation.as_ref().is_some_and(|tree| tree.find(name).is_none()) {
+                return Err(Fault::Usage(format!(
+                    "--name {name:?}: the configuration's federation has no such node"
+                )));
+            }
+            keys.container_name.clone_from(name);
+        }
+        let or = |given: &Option<PathBuf>, before: Option<PathBuf>| given.clone().or(before);
+        keys.data_root = or(&self.data_root, keys.data_root.take());
+        keys.state_dir = or(&self.state_dir, keys.state_dir.take());
+        if let Some(file) = &self.secret_file {
+            keys.admin_secret_file = Some(OneOrMore::One(file.clone()));
+            keys.admin_secret = None;
+        } else if keys.admin_secret.is_none() && keys.admin_secret_file.is_none() {
+            if let Some(text) = std::env::var_os(secrets::VARIABLE).filter(|text| !text.is_empty()) {
+                let text = text.into_string();
+                let text = text.map_err(|_| Fault::Local(format!("{} is not UTF-8", secrets::VARIABLE)))?;
+                keys.admin_secret = Some(OneOrMore::One(text));
+            }
+        }
+        Ok(keys)
     }
-    let or = |given: Option<PathBuf>, before: Option<PathBuf>| given.or(before);
-    keys.data_root = or(given.path("data-root"), keys.data_root.take());
-    keys.state_dir = or(given.path("state-dir"), keys.state_dir.take());
-    if given.flag("secret-file") {
-        keys.admin_secret_file = given.text("secret-file")?.map(|file| OneOrMore::One(file.to_owned()));
-        keys.admin_secret = None;
-    } else if keys.admin_secret.is_none() && keys.admin_secret_file.is_none() {
-        if let Some(text) = std::env::var_os(secrets::VARIABLE).filter(|text| !text.is_empty()) {
-            let text = text.into_string();
-            let text = text.map_err(|_| Fault::Local(format!("{} is not UTF-8", secrets::VARIABLE)))?;
-            keys.admin_secret = Some(OneOrMore::One(text));
+}
+
+fn absolute(path: &Path) -> Result<PathBuf, Fault> {
+    std::path::absolute(path).map_err(|error| Fault::Local(format!("{}: {error}", path.display())))
+}
+
+/// The terminal that a node was started at. When that goes, SIGHUP does not ask for anything: the node goes
+/// as well, unless `nohup` said otherwise.
+struct Terminal {
+    stdin: bool,
+    stderr: bool,
+}
+
+impl Terminal {
+    fn now() -> Self {
+        let stays = sys::is_ignored(libc::SIGHUP);
+        Terminal {
+            stdin: !stays && std::io::stdin().is_terminal(),
+            stderr: !stays && std::io::stderr().is_terminal(),
         }
     }
-    Ok(keys)
+
+    fn is_gone(&self) -> bool {
+        let (stdin, stderr) = (std::io::stdin(), std::io::stderr());
+        let hung_up = |fd| {
+            // Without asking for anything poll reports only hang-up and errors.
+            let mut fds = [PollFd::from_borrowed_fd(fd, PollFlags::empty())];
+            poll(&mut fds, Some(&Timespec::default())).is_ok() && !fds[0].revents().is_empty()
+        };
+        (self.stdin && hung_up(stdin.as_fd())) || (self.stderr && hung_up(stderr.as_fd()))
+    }
 }

@@ -6,7 +6,7 @@ use crate::boot::{self, Running, Start};
 use crate::log::Show;
 use crate::node::{Admits, Keys};
 use crate::sync::lock;
-use crate::sys::Signals;
+use crate::sys::{Signals, ENDING};
 use crate::wire;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::PathBuf;
@@ -31,8 +31,8 @@ impl Temporary {
     /// # Errors
     /// What could not be made or started.
     pub fn start(mut keys: Keys, admits: Admits, show: Show) -> Result<Temporary, Fault> {
-        let signals =
-            Signals::block().map_err(|error| Fault::Local(format!("holding back signals: {error}")))?;
+        let signals = Signals::block(&ENDING, &[])
+            .map_err(|error| Fault::Local(format!("holding back signals: {error}")))?;
         let unique = wire::random_nonce().map_err(|error| Fault::Local(format!("making a name: {error}")))?;
         let name = format!("agentcontainer-{}-{}", std::process::id(), &unique[..8]);
         let dir = std::env::temp_dir().join(name);
@@ -54,7 +54,7 @@ impl Temporary {
             Ok(running) => held.running = Some(running),
             Err(why) => {
                 drop(held);
-                return Err(Fault::Local(why));
+                return Err(Fault::Local(why.to_string()));
             }
         }
         drop(held);

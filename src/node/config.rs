@@ -32,7 +32,7 @@ pub struct Config {
 }
 
 /// Someone who may send some types of message.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct Operator {
     /// What its messages are signed with.
     pub secret: Secret,
@@ -41,7 +41,7 @@ pub struct Operator {
 }
 
 /// The keys of the configuration file. Times in seconds, sizes in bytes.
-#[derive(Debug, Clone, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Keys {
     /// The node's name.
@@ -94,6 +94,8 @@ pub struct Keys {
     pub hook_timeout_s: f64,
     /// How many messages may wait for one agent.
     pub inbox_length: usize,
+    /// What running hooks get when the node is to end.
+    pub shutdown_grace_s: f64,
     /// How many forked workers wait for agents.
     pub parked_workers: usize,
     /// Whether Python is started with the node rather than on first use.
@@ -117,7 +119,7 @@ pub struct Keys {
 }
 
 /// A value, or a list of them.
-#[derive(Clone, Deserialize)]
+#[derive(Clone, PartialEq, Deserialize)]
 #[serde(untagged, expecting = "must be a string or a list of strings")]
 pub enum OneOrMore {
     /// One.
@@ -143,7 +145,7 @@ impl OneOrMore {
 }
 
 /// An operator, as the file has it.
-#[derive(Debug, Clone, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields, remote = "Self")]
 pub struct OperatorKeys {
     /// A file with its secret.
@@ -181,6 +183,7 @@ impl Default for Keys {
             idle_timeout_s: 600.0,
             hook_timeout_s: 300.0,
             inbox_length: 64,
+            shutdown_grace_s: 10.0,
             parked_workers: 2,
             prewarm: true,
             python: None,
@@ -195,44 +198,80 @@ impl Default for Keys {
     }
 }
 
-/// The keys of the file, for the nearest known one.
-const KEYS: [&str; 35] = [
-    "container_name",
-    "listen_host",
-    "listen_port",
-    "admin_secret",
-    "admin_secret_file",
-    "allow_weak_secret",
-    "data_root",
-    "allow_subprocess",
-    "federation",
-    "advertise_host",
-    "operators",
-    "state_dir",
-    "clock_skew_s",
-    "max_message_bytes",
-    "replay_entries",
-    "replay_entries_agent",
-    "max_trace",
-    "max_connections",
-    "request_timeout_s",
-    "keep_alive_timeout_s",
-    "max_agents",
-    "max_live_agents",
-    "idle_timeout_s",
-    "hook_timeout_s",
-    "inbox_length",
-    "parked_workers",
-    "prewarm",
-    "python",
-    "allow_site_packages",
-    "agent_memory_bytes",
-    "agent_open_files",
-    "prompt_file",
-    "capsule_policy",
-    "trust_registry",
-    "memory_fsync",
-];
+/// Makes [`KEYS`], and what compares two configurations key by key.
+macro_rules! keys {
+    (live: [$($live:ident),* $(,)?], fixed: [$($fixed:ident),* $(,)?]) => {
+        /// The keys of the file, for the nearest known one.
+        const KEYS: &[&str] = &[$(stringify!($live),)* $(stringify!($fixed),)*];
+
+        impl Keys {
+            /// The keys that a running node can change, and that differ.
+            fn differences(&self, other: &Keys) -> Vec<&'static str> {
+                let mut names = Vec::new();
+                $(if self.$live != other.$live {
+                    names.push(stringify!($live));
+                })*
+                names
+            }
+
+            /// Gives the keys that only a new start changes their old values. Returns the names of those
+            /// that had others.
+            fn keep_fixed(&mut self, old: &Keys) -> Vec<&'static str> {
+                let mut names = Vec::new();
+                $(if self.$fixed != old.$fixed {
+                    names.push(stringify!($fixed));
+                    self.$fixed.clone_from(&old.$fixed);
+                })*
+                names
+            }
+        }
+    };
+}
+
+keys! {
+    live: [
+        admin_secret,
+        admin_secret_file,
+        allow_weak_secret,
+        allow_subprocess,
+        federation,
+        advertise_host,
+        operators,
+        replay_entries,
+        replay_entries_agent,
+        max_trace,
+        max_connections,
+        request_timeout_s,
+        keep_alive_timeout_s,
+        max_agents,
+        max_live_agents,
+        idle_timeout_s,
+        hook_timeout_s,
+        inbox_length,
+        shutdown_grace_s,
+        prompt_file,
+        capsule_policy,
+        trust_registry,
+    ],
+    // The node's name and places; what the replay memory was made for; what the interpreter and the workers
+    // that are parked already were started with, and the length of their lines.
+    fixed: [
+        container_name,
+        listen_host,
+        listen_port,
+        data_root,
+        state_dir,
+        clock_skew_s,
+        max_message_bytes,
+        parked_workers,
+        prewarm,
+        python,
+        allow_site_packages,
+        agent_memory_bytes,
+        agent_open_files,
+        memory_fsync,
+    ]
+}
 
 impl Keys {
     /// Reads a configuration file. Relative paths in it are relative to its folder.
@@ -280,7 +319,7 @@ impl Keys {
         let object: Map<String, Value> = serde_json::from_str(text).map_err(|error| plain_error(&error))?;
         for key in object.keys() {
             if !KEYS.contains(&key.as_str()) {
-                let hint = match nearest(key, KEYS) {
+                let hint = match nearest(key, KEYS.iter().copied()) {
                     Some(near) => format!("the nearest is {near:?}"),
                     None => "README.md has a table of them".into(),
                 };
@@ -300,6 +339,21 @@ impl Keys {
         let keys: Keys = serde_json::from_value(object.into()).map_err(|error| plain_error(&error))?;
         keys.check()?;
         Ok(keys)
+    }
+
+    /// These keys for a node that runs with `old` ones: what only a new start changes stays. The second
+    /// names the keys of which that is so and that would have changed.
+    ///
+    /// # Errors
+    /// What does not go together with what stays; names the key.
+    pub fn in_place_of(mut self, old: &Keys) -> Result<(Keys, Vec<&'static str>), String> {
+        if self.container_name.is_empty() {
+            // The name was made, or is that of the tree: none is asked for.
+            self.container_name.clone_from(&old.container_name);
+        }
+        let kept = self.keep_fixed(old);
+        self.check()?;
+        Ok((self, kept))
     }
 
     /// The file with the admin's secret, where nothing else names one.
@@ -329,11 +383,13 @@ impl Keys {
         at_least("keep_alive_timeout_s", self.keep_alive_timeout_s, 0.1)?;
         at_least("hook_timeout_s", self.hook_timeout_s, 0.01)?;
         at_least("idle_timeout_s", self.idle_timeout_s, 0.0)?;
+        at_least("shutdown_grace_s", self.shutdown_grace_s, 0.0)?;
         for (name, seconds) in [
             ("request_timeout_s", self.request_timeout_s),
             ("keep_alive_timeout_s", self.keep_alive_timeout_s),
             ("hook_timeout_s", self.hook_timeout_s),
             ("idle_timeout_s", self.idle_timeout_s),
+            ("shutdown_grace_s", self.shutdown_grace_s),
         ] {
             // Added to a clock; far enough for anyone, and far from where that overflows.
             if seconds > MOST_SECONDS {
@@ -458,6 +514,21 @@ impl Config {
         Ok(Config { keys, admin_secrets, operators, capsule_policy })
     }
 
+    /// The keys of which this configuration has other values than `old`, or finds others in the files that
+    /// they name.
+    pub fn differences(&self, old: &Config) -> Vec<&'static str> {
+        let mut names = self.keys.differences(&old.keys);
+        let mut contents = |name: &'static str, same: bool, besides: &[&str]| {
+            if !same && !names.iter().any(|known| *known == name || besides.contains(known)) {
+                names.push(name);
+            }
+        };
+        contents("admin_secret_file", self.admin_secrets == old.admin_secrets, &["admin_secret"]);
+        contents("operators", self.operators == old.operators, &[]);
+        contents("capsule_policy", self.capsule_policy == old.capsule_policy, &[]);
+        names
+    }
+
     /// Whether `name` is nobody's to take as an agent id.
     pub fn is_reserved(&self, name: &str) -> bool {
         name == "admin" || self.operators.contains_key(name)
@@ -563,7 +634,7 @@ mod tests {
 
     #[test]
     fn the_nearest_is_named_only_where_it_is_near() {
-        let near = |name: &str| nearest(name, KEYS);
+        let near = |name: &str| nearest(name, KEYS.iter().copied());
         assert_eq!(near("listen_prot"), Some("listen_port"));
         assert_eq!(near("pyhton"), Some("python"));
         assert_eq!(near("skew"), Some("clock_skew_s"));

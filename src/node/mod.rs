@@ -225,6 +225,22 @@ impl Node {
         Arc::clone(&self.config.read().unwrap_or_else(PoisonError::into_inner))
     }
 
+    /// Puts another configuration in the place of the present one. What runs already, a hook or a
+    /// connection, goes on with the limits that it began with.
+    ///
+    /// # Errors
+    /// A new operator has the name of an agent that lives here; then nothing has changed.
+    pub fn reload(&self, config: Config) -> Result<(), String> {
+        let old = self.config();
+        let mut new = config.operators.keys().filter(|name| !old.operators.contains_key(*name));
+        if let Some(name) = new.find(|name| self.agent(name).is_some()) {
+            return Err(format!("key \"operators\": {name:?} is the id of an agent that lives here"));
+        }
+        self.pool.set_inbox_length(config.keys.inbox_length);
+        *self.config.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(config);
+        Ok(())
+    }
+
     /// Tells the node where it listens. Agents whose activation an earlier run did not finish go on.
     pub fn set_listening(self: &Arc<Self>, address: SocketAddr) {
         let _ = self.listening.set(address); // the first one stays
@@ -321,6 +337,11 @@ impl Node {
     /// The longest that a hook may run.
     pub fn hook_limit(&self) -> Duration {
         Duration::try_from_secs_f64(self.config().keys.hook_timeout_s).unwrap_or(Duration::from_secs(300))
+    }
+
+    /// What running hooks get when the node is to end.
+    pub fn shutdown_grace(&self) -> Duration {
+        Duration::try_from_secs_f64(self.config().keys.shutdown_grace_s).unwrap_or(Duration::from_secs(10))
     }
 
     /// Whether the node is shutting down.

@@ -4,7 +4,7 @@ use super::requests;
 use crate::node::Node;
 use crate::wire::{Answer, Code, Failure, Line, LineReader, ReadError};
 use std::net::TcpStream;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -15,20 +15,24 @@ const DRAIN_TIME: Duration = Duration::from_secs(2);
 /// How long a peer may take to read its answer.
 const WRITE_TIME: Duration = Duration::from_secs(60);
 
-/// Serves a connection to its end.
-pub(super) fn serve(node: &Arc<Node>, stream: &TcpStream) {
+/// Serves a connection to its end. While a line of it is being answered, it counts in `answering`.
+pub(super) fn serve(node: &Arc<Node>, stream: &TcpStream, answering: &AtomicUsize) {
     let keys = &node.config().keys;
     let seconds = |value: f64| Duration::try_from_secs_f64(value).unwrap_or(Duration::from_secs(3600));
     let (line_time, idle_time) = (seconds(keys.request_timeout_s), seconds(keys.keep_alive_timeout_s));
     let _ = stream.set_nodelay(true);
     let mut reader = LineReader::new(stream, keys.max_message_bytes);
     let mut first = true;
+    let mut _answer = None; // until whoever asked has read it
     loop {
+        _answer = None;
         if !first && !matches!(reader.wait(Instant::now() + idle_time), Ok(true)) {
             break;
         }
         first = false;
-        let (answer, keep) = match reader.next_line(Instant::now() + line_time) {
+        let line = reader.next_line(Instant::now() + line_time);
+        _answer = Some(Counted::new(answering));
+        let (answer, keep) = match line {
             Ok(Line::Text(line)) => respond(node, line, stream),
             Ok(Line::End) => break,
             Err(ReadError::TooLarge { limit }) => {
@@ -46,6 +50,22 @@ pub(super) fn serve(node: &Arc<Node>, stream: &TcpStream) {
         }
     }
     crate::wire::close(stream, DRAIN_BYTES, DRAIN_TIME);
+}
+
+/// One more in a count, for as long as it lives.
+struct Counted<'a>(&'a AtomicUsize);
+
+impl<'a> Counted<'a> {
+    fn new(count: &'a AtomicUsize) -> Self {
+        count.fetch_add(1, Ordering::AcqRel);
+        Counted(count)
+    }
+}
+
+impl Drop for Counted<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::AcqRel);
+    }
 }
 
 fn respond(node: &Arc<Node>, line: Vec<u8>, stream: &TcpStream) -> (String, bool) {

@@ -22,6 +22,8 @@ const SPARE: usize = 4;
 const KEPT: usize = 16;
 /// How long a thread waits when accepting fails.
 const STARVED: Duration = Duration::from_millis(20);
+/// How long a connection on which nothing is asked may hold up the end.
+const SILENT: Duration = Duration::from_millis(200);
 /// What a refused connection may still send and how long it may take, before it is closed.
 const REFUSED_BYTES: usize = 64 * 1024;
 const REFUSED_TIME: Duration = Duration::from_millis(50);
@@ -35,10 +37,11 @@ pub struct Server {
 struct Shared {
     node: Arc<Node>,
     listener: TcpListener,
-    most: usize,
     threads: AtomicUsize,
     waiting: AtomicUsize,
     connections: AtomicUsize,
+    /// Of these, those on which a line is being answered.
+    answering: AtomicUsize,
     stopping: AtomicBool,
 }
 
@@ -51,12 +54,12 @@ impl Server {
         let address = listener.local_addr().map_err(|error| error.to_string())?;
         node.set_listening(address);
         let shared = Arc::new(Shared {
-            most: node.config().keys.max_connections,
             node,
             listener,
             threads: AtomicUsize::new(0),
             waiting: AtomicUsize::new(0),
             connections: AtomicUsize::new(0),
+            answering: AtomicUsize::new(0),
             stopping: AtomicBool::new(false),
         });
         add_thread(&shared).map_err(|error| format!("starting a thread: {error}"))?;
@@ -75,11 +78,15 @@ impl Server {
         let _ = rustix::net::shutdown(&self.shared.listener, rustix::net::Shutdown::Both);
     }
 
-    /// Waits until open connections are done, at most until the deadline. Returns how many are left.
+    /// Waits until what was asked is answered, at most until the deadline. Connections on which nothing is
+    /// asked get a moment: a line may be on its way. Returns how many connections are left.
     pub fn drain(&self, deadline: Instant) -> usize {
+        let moment = Instant::now() + SILENT;
         loop {
             let open = self.shared.connections.load(Ordering::Acquire);
-            if open == 0 || Instant::now() >= deadline {
+            let answering = self.shared.answering.load(Ordering::Acquire);
+            let now = Instant::now();
+            if open == 0 || now >= deadline || (answering == 0 && now >= moment) {
                 return open;
             }
             std::thread::sleep(Duration::from_millis(5));
@@ -104,6 +111,11 @@ fn add_thread(shared: &Arc<Shared>) -> io::Result<()> {
 }
 
 impl Shared {
+    /// How many connections are served at once; a reload may change it.
+    fn most(&self) -> usize {
+        self.node.config().keys.max_connections
+    }
+
     fn serve(self: &Arc<Self>) {
         loop {
             self.waiting.fetch_add(1, Ordering::AcqRel);
@@ -128,7 +140,7 @@ impl Shared {
                 }
                 continue;
             };
-            if waiting == 0 && self.threads.load(Ordering::Acquire) < self.most + SPARE {
+            if waiting == 0 && self.threads.load(Ordering::Acquire) < self.most() + SPARE {
                 if let Err(error) = add_thread(self) {
                     self.node.log.event(Level::Warn, "no_thread", &[("error", &error.to_string())]);
                 }
@@ -143,13 +155,14 @@ impl Shared {
 
     fn attend(&self, stream: TcpStream) {
         // Counted out before it is told so: a refusal takes a while and must not cost others a place.
-        let place = Open::new(&self.connections, self.most);
+        let place = Open::new(&self.connections, self.most());
         let Some(_place) = place else {
             refuse(&self.node, &stream);
             return;
         };
-        let served =
-            std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| connection::serve(&self.node, &stream)));
+        let served = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+            connection::serve(&self.node, &stream, &self.answering)
+        }));
         if served.is_err() {
             // The panic hook has printed where; the connection ends, the node goes on.
             let _ = stream.shutdown(Shutdown::Both);

@@ -1,7 +1,7 @@
 //! Nodes for tests: started in this process on a free port, driven over real sockets.
 #![allow(dead_code)] // each test file uses a part of it
 
-use agentcontainer::boot::{self, Running, Start};
+use agentcontainer::boot::{self, Out, Running, Start};
 use agentcontainer::log::Show;
 use agentcontainer::node::federation::TreeNode;
 use agentcontainer::node::Keys;
@@ -62,7 +62,7 @@ impl Lab {
         }
         let log = Arc::new(Mutex::new(Vec::new()));
         let running = boot::start(Start {
-            out: Box::new(Kept(Arc::clone(&log))),
+            out: Out::Stream(Box::new(Kept(Arc::clone(&log)))),
             show: Show::Events,
             self_exe: PathBuf::from(env!("CARGO_BIN_EXE_agentcontainer")),
             ..Start::new(keys)
