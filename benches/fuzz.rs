@@ -9,6 +9,7 @@ use agentcontainer::capsule::bundle::{Bundle, Writer};
 use agentcontainer::capsule::{
     self, pack, pack_agent, Agent, Keys, PackOptions, Policy, PrivateKey, Registry, Signing,
 };
+use agentcontainer::journal::Line;
 use agentcontainer::node::Keys as NodeKeys;
 use agentcontainer::wire::{self, ReceivedAnswer, Request, RequestOptions, Secret};
 use std::panic::{catch_unwind, AssertUnwindSafe};
@@ -17,7 +18,7 @@ use std::time::{Duration, Instant};
 /// A reader, and its name.
 type Target = (&'static str, fn(&[u8]));
 
-const TARGETS: [Target; 9] = [
+const TARGETS: [Target; 10] = [
     ("envelope", |data| drop(capsule::Envelope::parse(&capsule::normalized(&String::from_utf8_lossy(data))))),
     ("open", |data| drop(capsule::open(&String::from_utf8_lossy(data), &Policy::default(), None))),
     ("manifest", |data| drop(capsule::Manifest::parse(&String::from_utf8_lossy(data)))),
@@ -45,6 +46,11 @@ const TARGETS: [Target; 9] = [
         let _ = ReceivedAnswer::parse(data);
     }),
     ("agent manifest", |data| drop(Manifest::read(&String::from_utf8_lossy(data)))),
+    ("journal line", |data| {
+        if let Ok(line) = Line::read(data) {
+            line.is_genuine();
+        }
+    }),
     ("configuration", |data| drop(NodeKeys::parse(&String::from_utf8_lossy(data)))),
 ];
 
@@ -117,6 +123,7 @@ fn seeds() -> Vec<Vec<u8>> {
     let signed = wire::signed_request("invoke_agent", "admin", &secret(), payload, RequestOptions::default());
     seeds.push(signed.expect("it signs").line.into_bytes());
     seeds.push(br#"{"node":"n","nonce":"1","result":{"a":1},"status":"ok","signature":"00"}"#.to_vec());
+    seeds.push(br#"{"seq":1,"time":"2026-05-09T00:00:00Z","kind":"call","agent":"a","n":7,"ok":true,"prev":"00","hash":"00"}"#.to_vec());
     seeds.push(br#"{"container_name":"n","listen_port":7000,"federation":{"name":"n","host":"h","port":1,"children":[]},"operators":{}}"#.to_vec());
     seeds
 }

@@ -5,6 +5,7 @@
 
 #[path = "../tests/support/mod.rs"]
 mod support;
+use agentcontainer::journal::{Event, Fsync, Journal, Settings};
 use serde_json::json;
 use std::io::{BufRead, BufReader, Write};
 use std::net::{TcpListener, TcpStream};
@@ -23,6 +24,7 @@ fn main() {
     invoke_beside_plain_tcp(&lab);
     wake_beside_invoke(&lab);
     first_answer_beside_true();
+    journal_line_beside_write();
 }
 
 /// An agent deployed and activated in a process of its own, beside an interpreter that is started,
@@ -108,6 +110,28 @@ fn first_answer_beside_true() {
             took
         },
         || timed(|| run("/bin/true", &[])),
+    );
+}
+
+/// A line noted in the journal and handed to the kernel, beside the same bytes appended to a file; a thousand of each.
+fn journal_line_beside_write() {
+    let dir = support::TempDir::new("bench-journal");
+    let settings = Settings { file_bytes: 64 << 20, files: 2, fsync: Fsync::Interval };
+    let journal = Journal::open(dir.path(), settings).expect("a thread");
+    let event = Event::new("accepted").text("type", "invoke_agent").text("sender", "admin").agent("an-agent");
+    let event = event.text("peer", "127.0.0.1:50000");
+    let mut file = std::fs::File::create(dir.path().join("plain")).expect("a file");
+    compare(
+        "1000 journal lines, each settled / 1000 times write(2)",
+        || {
+            timed(|| {
+                for _ in 0..1000 {
+                    journal.note(&event);
+                    journal.settle();
+                }
+            })
+        },
+        || timed(|| (0..1000).for_each(|_| file.write_all(&[b'x'; 330]).expect("room"))),
     );
 }
 

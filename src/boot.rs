@@ -194,6 +194,7 @@ pub fn start(start: Start) -> Result<Running, NotStarted> {
         ("version", env!("CARGO_PKG_VERSION")),
     ];
     running.node.log.event(Level::Info, "listening", &fields);
+    running.node.note_start(&bound.to_string());
     Ok(running)
 }
 
@@ -241,6 +242,7 @@ impl Running {
         // A stale one misleads nobody for long: the lock says whether the node runs.
         let _ = fs::remove_file(self.state_dir.join(whereabouts::FILE));
         self.node.log.event(Level::Info, "stopped", &[]);
+        self.node.note_stop();
     }
 
     /// Writes where the node is, and where its secret, for the commands of this machine and user.

@@ -7,6 +7,7 @@ pub mod capsule;
 pub mod cli;
 pub mod clock;
 mod crash;
+pub mod journal;
 pub mod log;
 pub mod node;
 mod plain;

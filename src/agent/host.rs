@@ -38,6 +38,9 @@ pub trait Host: Send + Sync {
     /// Attributes that cannot travel ("name (type)"), each named the first time it is seen.
     fn left_behind(&self, attributes: &[String]);
 
+    /// A process is about to load the agent. Called once, first.
+    fn started(&self, pid: i32);
+
     /// The process ended; `how` in words. Called once, last.
     fn ended(&self, how: &str);
 }

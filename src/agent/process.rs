@@ -194,6 +194,7 @@ impl Process {
         let no_process = |error: io::Error| HookError::NoProcess(format!("the agent's process: {error}"));
         let Parked { pid, pidfd, bridge, output, exit } = parked;
         let reader = bridge.try_clone().map_err(no_process)?;
+        host.started(pid.as_raw_nonzero().get());
         let (told, outcome) = sync_channel(1);
         let process = Arc::new(Process {
             pid,

@@ -104,12 +104,17 @@ impl Command {
                 }
                 Some(lexopt::Arg::Short('h')) => return Ok(Wish::Help),
                 Some(lexopt::Arg::Short(letter)) => {
-                    return Err(Fault::Usage(format!("there is no option -{letter}")))
+                    let name = letter.to_string();
+                    if self.all_options().all(|option| option.name != name) {
+                        return Err(Fault::Usage(format!("there is no option -{letter}")));
+                    }
+                    name
                 }
                 Some(lexopt::Arg::Long("help")) => return Ok(Wish::Help),
                 Some(lexopt::Arg::Long(name)) => name.to_owned(),
             };
             let option = self.all_options().find(|option| option.name == name);
+            let dashed = dashed(&name);
             let option = option.ok_or_else(|| {
                 let hint = match nearest(&name, self.shown_options().map(|option| option.name)) {
                     Some(near) => format!("; the nearest is --{near}"),
@@ -118,16 +123,16 @@ impl Command {
                 Fault::Usage(format!("{} has no option --{name}{hint}", self.name))
             })?;
             if !option.many && given.flag(option.name) {
-                return Err(Fault::Usage(format!("--{name} is given twice")));
+                return Err(Fault::Usage(format!("{dashed} is given twice")));
             }
             let value = match option.value {
                 Some(what) => {
-                    parser.value().map_err(|_| Fault::Usage(format!("--{name} needs a value: {what}")))?
+                    parser.value().map_err(|_| Fault::Usage(format!("{dashed} needs a value: {what}")))?
                 }
                 None => OsString::new(),
             };
             if option.value.is_some() && value.is_empty() {
-                return Err(Fault::Usage(format!("--{name} is empty")));
+                return Err(Fault::Usage(format!("{dashed} is empty")));
             }
             given.options.push((option.name, value));
         }
@@ -156,6 +161,14 @@ impl Command {
     }
 }
 
+/// An option as it is typed: one of a single letter has one dash.
+pub fn dashed(name: &str) -> String {
+    match name.len() {
+        1 => format!("-{name}"),
+        _ => format!("--{name}"),
+    }
+}
+
 fn wrong(error: lexopt::Error) -> Fault {
     Fault::Usage(error.to_string())
 }
@@ -164,6 +177,11 @@ impl Given {
     /// Whether the option was given.
     pub fn flag(&self, name: &str) -> bool {
         self.options.iter().any(|(given, _)| *given == name)
+    }
+
+    /// The options that were given.
+    pub fn given(&self) -> impl Iterator<Item = &'static str> + '_ {
+        self.options.iter().map(|(name, _)| *name)
     }
 
     /// The option's value, a path.

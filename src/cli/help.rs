@@ -1,6 +1,6 @@
 //! `--help`, from the table of commands.
 
-use super::args::{Command, Opt};
+use super::args::{dashed, Command, Opt};
 
 /// What `agentcontainer --help` prints.
 pub fn overview(commands: &[Command]) -> String {
@@ -41,7 +41,7 @@ pub fn command(command: &Command) -> String {
         .shown_options()
         .map(|option| {
             let value = option.value.map(|value| format!(" {value}")).unwrap_or_default();
-            (format!("--{}{value}", option.name), option)
+            (format!("{}{value}", dashed(option.name)), option)
         })
         .collect();
     let width = options.iter().map(|(shown, _)| shown.len()).max().unwrap_or(0);

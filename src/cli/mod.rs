@@ -14,6 +14,7 @@ mod fault;
 mod follow;
 mod grants;
 mod help;
+mod journal;
 mod nodes;
 mod out;
 mod outbox;
@@ -334,6 +335,26 @@ const COMMANDS: &[Command] = &[
         example: "agentcontainer check --nonce n1 <answer.json",
         run: raw::check,
     },
+    Command {
+        name: "journal",
+        summary: "Checks and shows a node's audit journal, from its files on this machine.",
+        words: &["verify|show|tail", "[HOST:PORT]"],
+        options: &[
+            &[
+                opt("state-dir", "D", "the node's state directory (that of the node which listens at HOST:PORT)"),
+                opt("agent", "ID", "show: only what is about this agent"),
+                opt("kind", "K", "show: only this kind: accepted, refused, deploy, move, call …"),
+                opt("since", "TIME", "show: from then on: 2026-05-09T00:00:00Z, 2026-05-09, or an age: 90s, 10m, 2h, 3d"),
+                opt("n", "N", "tail: how many lines (10)"),
+                flag("follow", "tail: go on with what is added, until Ctrl-C"),
+            ],
+            &[flag("json", "print the lines as they stand; verify: one line of JSON")],
+        ],
+        notes: "Works whether the node runs or not; without HOST:PORT and --state-dir it is the only node of this user.\n\
+                verify: status 0, or 1 and the first line that was changed, dropped or swapped, or a tail cut off.",
+        example: "agentcontainer journal verify 127.0.0.1:7000",
+        run: journal::run,
+    },
 ];
 
 /// Does what the arguments (without the program's name) ask for.
@@ -416,7 +437,7 @@ mod tests {
             let help = help::command(command);
             assert!(command.example.starts_with(&format!("agentcontainer {}", command.name)), "{help}");
             for option in command.shown_options() {
-                assert!(help.contains(&format!("--{}", option.name)), "{help}");
+                assert!(help.contains(&args::dashed(option.name)), "{help}");
                 let same = command.all_options().filter(|other| other.name == option.name).count();
                 assert_eq!(same, 1, "{}: --{} stands there twice", command.name, option.name);
             }
@@ -455,6 +476,14 @@ mod tests {
             ("server --log-format xml", "plain or json, not \"xml\""),
             ("server --detachde", "the nearest is --detach"),
             ("status --name a --state-dir b", "give one of them"),
+            ("journal", "verify|show|tail is missing"),
+            ("journal vrify", "verify, show or tail, not \"vrify\""),
+            ("journal verify --agent a", "journal verify has no option --agent"),
+            ("journal show -n 3", "journal show has no option -n"),
+            ("journal tail -n", "-n needs a value"),
+            ("journal tail -n x --state-dir /nowhere", "-n needs a number"),
+            ("journal show --since yesterday --state-dir /nowhere", "--since"),
+            ("journal verify 127.0.0.1:1 --state-dir /nowhere", "one of them"),
         ] {
             let mut words = line.split(' ').map(OsString::from).collect::<Vec<_>>();
             let name = words.remove(0).into_string().unwrap();

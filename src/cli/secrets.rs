@@ -201,7 +201,10 @@ fn of_node(node: &Whereabouts, sender: &str) -> Result<Secret, String> {
 }
 
 /// The node of this machine and user that listens at `address`, or has that name, or is the only one.
-fn on_this_machine(
+///
+/// # Errors
+/// Several are meant alike.
+pub fn on_this_machine(
     address: Option<&Address>,
     name: Option<&str>,
 ) -> Result<Option<(PathBuf, Whereabouts)>, Fault> {

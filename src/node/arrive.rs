@@ -79,6 +79,7 @@ impl Node {
         };
         let (record, turn) = self.settle(incoming, |_| Ok(()))?;
         self.log.event(Level::Info, "agent_deployed", &[("agent", &record.id)]);
+        self.note_deploy(&record);
         let activate = order.activate_payload.as_deref().map(RawValue::get);
         self.activate(&record, &turn, activate, deadline)
     }
@@ -254,6 +255,7 @@ impl Node {
             "agent_arrived",
             &[("agent", &record.id), ("mode", mode), ("from", &from(&record))],
         );
+        self.note_arrival(&record, mode, &from(&record));
         self.activate(&record, &turn, Some(activate), deadline)
     }
 

@@ -3,6 +3,7 @@
 use super::federation::TreeNode;
 use crate::agent::{manifest, python};
 use crate::capsule::{registry_file, Policy};
+use crate::journal;
 use crate::plain::{only_from_object, plain_error};
 use crate::state::Fsync;
 use crate::wire::{Address, Secret};
@@ -116,6 +117,10 @@ pub struct Keys {
     pub trust_registry: Option<PathBuf>,
     /// When what hooks and messages change reaches the disk itself.
     pub memory_fsync: Fsync,
+    /// From which size on a file of the journal is closed.
+    pub journal_file_bytes: u64,
+    /// How many of them are kept.
+    pub journal_files: usize,
 }
 
 /// A value, or a list of them.
@@ -193,7 +198,9 @@ impl Default for Keys {
             prompt_file: None,
             capsule_policy: None,
             trust_registry: None,
-            memory_fsync: Fsync::Interval,
+            memory_fsync: Fsync::default(),
+            journal_file_bytes: 16 << 20,
+            journal_files: 8,
         }
     }
 }
@@ -270,6 +277,8 @@ keys! {
         agent_memory_bytes,
         agent_open_files,
         memory_fsync,
+        journal_file_bytes,
+        journal_files,
     ]
 }
 
@@ -398,6 +407,8 @@ impl Keys {
         }
         at_least("agent_memory_bytes", self.agent_memory_bytes as f64, 64e6)?;
         at_least("agent_open_files", self.agent_open_files as f64, 64.0)?;
+        at_least("journal_file_bytes", self.journal_file_bytes as f64, 4096.0)?;
+        at_least("journal_files", self.journal_files as f64, 1.0)?;
         if !self.container_name.is_empty() {
             // The name is that of a directory, too.
             manifest::check_id(&self.container_name)
@@ -529,6 +540,13 @@ impl Config {
         names
     }
 
+    /// How the journal is kept.
+    pub fn journal(&self) -> journal::Settings {
+        let Keys { journal_file_bytes: file_bytes, journal_files: files, memory_fsync: fsync, .. } =
+            self.keys;
+        journal::Settings { file_bytes, files, fsync }
+    }
+
     /// Whether `name` is nobody's to take as an agent id.
     pub fn is_reserved(&self, name: &str) -> bool {
         name == "admin" || self.operators.contains_key(name)
@@ -593,6 +611,9 @@ mod tests {
             (r#"{"listen_port": "x"}"#, "listen_port"),
             (r#"{"listen_port": 70000}"#, "listen_port"),
             (r#"{"max_agents": 0}"#, "max_agents"),
+            (r#"{"journal_files": 0}"#, "journal_files"),
+            (r#"{"journal_file_bytes": 100}"#, "journal_file_bytes"),
+            (r#"{"memory_fsync": "often"}"#, "memory_fsync"),
             (r#"{"hook_timeout_s": -1}"#, "hook_timeout_s"),
             (r#"{"hook_timeout_s": 1e19}"#, "hook_timeout_s"),
             (r#"{"request_timeout_s": 1e19}"#, "request_timeout_s"),

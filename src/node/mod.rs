@@ -13,6 +13,7 @@ mod harness;
 mod known;
 mod ledger;
 pub mod messages;
+mod notes;
 mod outbox;
 pub mod package;
 pub mod record;
@@ -23,10 +24,12 @@ mod state_files;
 pub mod travel;
 
 pub use config::{Config, Keys};
+pub use notes::Heard;
 pub use record::{Origin, Record};
 
 use crate::agent::host::Host;
 use crate::agent::{Done, HookError, Life, NoTurn, Pool, Settings, Turn};
+use crate::journal::{Event, Journal};
 use crate::log::{Level, Log};
 use crate::roster::grants::Grants;
 use crate::state::{self, Syncer};
@@ -102,6 +105,8 @@ pub struct Counters {
 pub struct Node {
     /// Where events go.
     pub log: Log,
+    /// Where they are kept for whoever audits.
+    pub journal: Arc<Journal>,
     /// Counts since the start.
     pub counters: Counters,
     /// Who it is: its name and address as others know them.
@@ -157,6 +162,7 @@ impl Node {
         if config.keys.prewarm {
             pool.prewarm();
         }
+        let journal = Journal::open(&state_dir, config.journal())?;
         let syncer = Arc::new(Syncer::new(config.keys.memory_fsync));
         let doing = |what: &str, error: std::io::Error| {
             format!("opening {} in {}: {error}", what, state_dir.display())
@@ -174,6 +180,7 @@ impl Node {
         let (grants, damaged_grants) = Grants::open(&meta.join("capabilities.json"), None)
             .map_err(|error| doing("meta/capabilities.json", error))?;
         let node = Arc::new(Node {
+            journal,
             replay: Mutex::new(replay),
             known,
             grants,
@@ -523,6 +530,7 @@ impl Node {
         record.life.retire();
         record.life.end_process("the agent was removed");
         self.log.event(Level::Info, "agent_removed", &[("agent", id)]);
+        self.journal.note(&Event::new("remove").agent(id));
         Ok(())
     }
 
@@ -586,6 +594,7 @@ impl Node {
         if due {
             self.flush();
         }
+        self.tell_of_the_journal();
     }
 
     pub(crate) fn new_life(&self, spec: crate::agent::Spec, memory: Option<Arc<str>>) -> Arc<Life> {

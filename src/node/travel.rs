@@ -369,6 +369,7 @@ impl Node {
                 ("why", why),
             ];
             self.log.event(Level::Warn, "transfer_unclear", &fields);
+            self.note_journey(&transfer.traveller, transfer.mode, &transfer.destination.name, "unclear");
         }
         transfer.set_unclear(why);
     }
@@ -613,6 +614,7 @@ impl Node {
             ("to", transfer.destination.name.as_str()),
         ];
         self.log.event(Level::Info, "agent_sent", &fields);
+        self.note_journey(traveller, transfer.mode, &transfer.destination.name, "arrived");
         match recorded {
             // It stays open on disk: after a restart the destination, which must not forget, says the
             // same again.
@@ -664,6 +666,7 @@ impl Node {
             ("error", &error.message),
         ];
         self.log.event(Level::Warn, "agent_not_sent", &fields);
+        self.note_journey(traveller, transfer.mode, &transfer.destination.name, error.code);
         let here = traveller.record.as_ref().filter(|record| !record.life.is_over());
         if transfer.mode == Mode::Move && here.is_none() && self.outbox.is_stored(transfer) {
             self.supersede(transfer);

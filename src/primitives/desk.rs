@@ -2,7 +2,7 @@
 //! primitive.
 
 use super::capabilities::{Allowed, Asked};
-use super::{files, http, run, search, DataRoot};
+use super::{audit, files, http, run, search, DataRoot};
 use crate::agent::host::{CallError, Host, HostCall};
 use crate::agent::output::without_secret;
 use crate::base64;
@@ -63,6 +63,42 @@ impl Host for Desk {
     }
 
     fn call(&self, call: HostCall) -> Answer {
+        let told = audit::Told::new(&self.node, &self.id, &self.secret, &call, !self.is_quick(&call.name));
+        let answered = self.carry_out(call);
+        told.ended(answered.as_ref().err().map_or("ok", |error| error.code));
+        answered
+    }
+
+    fn printed(&self, line: &str) {
+        self.node.log.agent(&self.id, "agent_printed", line);
+    }
+
+    fn left_behind(&self, attributes: &[String]) {
+        let names = attributes.join(", ");
+        self.node.log.event(
+            Level::Info,
+            "attributes_left_behind",
+            &[("agent", &self.id), ("attributes", &names)],
+        );
+    }
+
+    fn started(&self, pid: i32) {
+        self.node.note_process_start(&self.id, pid);
+    }
+
+    fn ended(&self, how: &str) {
+        let asked_for = how.starts_with("ended: ");
+        if !asked_for {
+            self.node.counters.crashes.fetch_add(1, Ordering::Relaxed);
+        }
+        let level = if asked_for { Level::Info } else { Level::Warn };
+        self.node.log.event(level, "agent_process_ended", &[("agent", &self.id), ("how", how)]);
+        self.node.note_process_end(&self.id, how);
+    }
+}
+
+impl Desk {
+    fn carry_out(&self, call: HostCall) -> Answer {
         let record = self
             .record
             .upgrade()
@@ -98,28 +134,6 @@ impl Host for Desk {
             "wake" => self.wake(&record, args(&call)?),
             other => Err(CallError::new("bad_payload", format!("there is no ctx method {other:?}"))),
         }
-    }
-
-    fn printed(&self, line: &str) {
-        self.node.log.agent(&self.id, "agent_printed", line);
-    }
-
-    fn left_behind(&self, attributes: &[String]) {
-        let names = attributes.join(", ");
-        self.node.log.event(
-            Level::Info,
-            "attributes_left_behind",
-            &[("agent", &self.id), ("attributes", &names)],
-        );
-    }
-
-    fn ended(&self, how: &str) {
-        let asked_for = how.starts_with("ended: ");
-        if !asked_for {
-            self.node.counters.crashes.fetch_add(1, Ordering::Relaxed);
-        }
-        let level = if asked_for { Level::Info } else { Level::Warn };
-        self.node.log.event(level, "agent_process_ended", &[("agent", &self.id), ("how", how)]);
     }
 }
 

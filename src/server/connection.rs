@@ -37,6 +37,7 @@ pub(super) fn serve(node: &Arc<Node>, stream: &TcpStream, answering: &AtomicUsiz
             Ok(Line::End) => break,
             Err(ReadError::TooLarge { limit }) => {
                 let text = format!("the line is longer than {limit} bytes (max_message_bytes)");
+                node.note_unread(stream, Code::TooLarge);
                 (unsigned(node, Code::TooLarge, &text), false)
             }
             Err(ReadError::TimedOut { .. }) => {
@@ -45,6 +46,8 @@ pub(super) fn serve(node: &Arc<Node>, stream: &TcpStream, answering: &AtomicUsiz
             }
             Err(_) => return, // reset, or gone: nobody is there to be told
         };
+        // What was done is known before the answer is, also if the node is killed in between.
+        node.journal.settle();
         if crate::wire::write_line(stream, &answer, Instant::now() + WRITE_TIME).is_err() || !keep {
             break;
         }

@@ -4,7 +4,7 @@ use crate::log::{clipped, Level};
 use crate::node::arrive::{word_of, Arrival};
 use crate::node::messages::{self, deadline};
 use crate::node::senders::{not_its_own, transfer_of, Proof, Sender, Signed};
-use crate::node::Node;
+use crate::node::{Heard, Node};
 use crate::wire::{freshness, unix_now, Answer, Code, Failure, Request};
 use serde_json::value::RawValue;
 use serde_json::{json, Value};
@@ -18,23 +18,32 @@ const LONGEST_REFUSAL: usize = 500;
 pub(super) fn answer(node: &Arc<Node>, line: Vec<u8>, stream: &TcpStream) -> (String, bool) {
     let request = match Request::parse(line) {
         Ok(request) => request,
-        Err(failure) => return (refuse(node, "?", failure), false),
+        Err(failure) => {
+            node.note_unread(stream, failure.code);
+            return (refuse(node, "?", failure), false);
+        }
     };
     let fresh = freshness(request.timestamp, unix_now(), node.config().keys.clock_skew_s);
     let signed = match node.authenticate(&request) {
         Ok(signed) => signed,
         // Freshness comes first in the order; the signature is looked at all the same, because an
         // answer to whoever signed well is signed, a refusal too.
-        Err(failure) => return (refuse(node, &request.sender, fresh.err().unwrap_or(failure)), false),
+        Err(failure) => {
+            let failure = fresh.err().unwrap_or(failure);
+            node.note_stranger(&request, stream, &failure);
+            return (refuse(node, &request.sender, failure), false);
+        }
     };
+    let heard = Heard::new(node, &request, &signed, stream);
     let answered = if request.kind == "receive_agent" {
-        receive(node, &request, &signed, fresh)
+        receive(node, &request, &signed, fresh, &heard)
     } else {
-        match fresh.and_then(|()| carry_out(node, &request, &signed, stream)) {
+        match fresh.and_then(|()| carry_out(node, &request, &signed, stream, &heard)) {
             Ok(answer) => answer,
             Err(failure) => failed(node, &request, &failure),
         }
     };
+    heard.ended(&answered);
     let proof = Some((request.nonce.as_str(), &signed.secret));
     let line = answered.to_line(proof);
     let most = node.config().keys.max_message_bytes;
@@ -43,10 +52,9 @@ pub(super) fn answer(node: &Arc<Node>, line: Vec<u8>, stream: &TcpStream) -> (St
             "the answer has {} bytes, more than a line may have ({most}, max_message_bytes)",
             line.len()
         );
-        return (
-            failed(node, &request, &Failure::new(Code::TooLarge, text)).to_line(proof),
-            request.keep_alive,
-        );
+        let answered = failed(node, &request, &Failure::new(Code::TooLarge, text));
+        heard.ended(&answered);
+        return (answered.to_line(proof), request.keep_alive);
     }
     (line, request.keep_alive)
 }
@@ -80,6 +88,7 @@ fn carry_out(
     request: &Request,
     signed: &Signed,
     stream: &TcpStream,
+    heard: &Heard,
 ) -> Result<Answer, Failure> {
     match (signed.proof, request.kind.as_str()) {
         // Its source is told to send the transfer again, and that gets its refusal.
@@ -91,6 +100,7 @@ fn carry_out(
     if node.is_stopping() {
         return Err(Failure::new(Code::ShuttingDown, "the node is shutting down"));
     }
+    heard.accepted();
     let payload = request.payload();
     match request.kind.as_str() {
         "deploy_agent" => say(node, &node.deploy(read(request)?)?),
@@ -164,7 +174,13 @@ fn carry_out(
 
 /// `receive_agent` has an order of its own: the ledger answers for a transfer that it knows, and each
 /// refusal says where the transfer stands.
-fn receive(node: &Arc<Node>, request: &Request, signed: &Signed, fresh: Result<(), Failure>) -> Answer {
+fn receive(
+    node: &Arc<Node>,
+    request: &Request,
+    signed: &Signed,
+    fresh: Result<(), Failure>,
+    heard: &Heard,
+) -> Answer {
     let told = |failure: Failure, word: &str| failed(node, request, &failure.with_value("transfer", word));
     if signed.proof == Proof::Namesake {
         return told(fresh.err().unwrap_or_else(|| namesake(request)), "refused");
@@ -204,11 +220,13 @@ fn receive(node: &Arc<Node>, request: &Request, signed: &Signed, fresh: Result<(
         allowed()?;
         own?;
         match signed.proof {
-            Proof::OwnSource => node.admit_stranger(),
+            Proof::OwnSource => node.admit_stranger()?,
             // Its entry has been forgotten since: it speaks for nothing any more.
-            Proof::Transfer => Err(namesake(request)),
-            _ => Ok(()),
+            Proof::Transfer => return Err(namesake(request)),
+            _ => {}
         }
+        heard.accepted();
+        Ok(())
     })
 }
 

@@ -45,6 +45,15 @@ impl Answer {
         answer
     }
 
+    /// Code and sentence of an error.
+    pub fn error(&self) -> Option<(String, String)> {
+        let text = |name: &str| {
+            let json = Json::trusted(self.members.get(name)?);
+            json.as_str().map(String::from)
+        };
+        Some((text("code")?, text("error")?))
+    }
+
     fn bare(status: &str, node: &str) -> Answer {
         let members = [("status", status), ("node", node)];
         Answer { members: members.map(|(name, value)| (name.into(), quote(value))).into() }
