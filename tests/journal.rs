@@ -275,6 +275,8 @@ fn secrets_and_sources_never_stand_in_it_and_every_call_does() {
     let admin_there = std::fs::read_to_string(there.dir.join("meta/admin.secret")).unwrap().trim().to_owned();
     home.run(&["deploy", &agent, &here.at()]).exits(0);
     let url = format!("http://127.0.0.1:{}/path?key=hunter2", web());
+    let scope = r#"{"hosts": ["127.0.0.1"]}"#;
+    home.run(&["grant", "talkative", "http", &here.at(), "--scope", scope]).exits(0);
     let say = |kind: &str, value: &str| {
         let message = serde_json::json!({"kind": kind, "value": value}).to_string();
         home.run(&["invoke", "talkative", &here.at(), "--message", &message])

@@ -578,7 +578,11 @@ class Context:
             args["destination"] = destination
         if timeout is not None:
             args["timeout"] = timeout
-        return self._call(name, args, ',"memory":' + self._worker.memory.text())
+        memory = self._worker.memory
+        text = memory.text()
+        if name != "clone":
+            memory.sent = None  # the node may keep this one; whatever the hook leaves counts again
+        return self._call(name, args, ',"memory":' + text)
 
     def wake(self, sender, message):
         """Puts a message into this agent's own inbox; on_message gets it later."""

@@ -108,7 +108,9 @@ impl Turn {
         deadline: Instant,
         host: &dyn Fn() -> Arc<dyn Host>,
     ) -> Result<Done, HookError> {
-        let done = self.load(deadline, host)?.hook(hook, payload, deadline)?;
+        let mut done = self.load(deadline, host)?.hook(hook, payload, deadline)?;
+        let before = self.life.memory();
+        done.memory = done.memory.filter(|memory| Some(memory.get()) != before.as_deref());
         let kept = match &done.memory {
             Some(memory) => self.life.remember(memory.get()),
             None => self.life.keep_what_is_not(),
@@ -145,6 +147,11 @@ impl Life {
     pub fn enter(self: &Arc<Self>, deadline: Instant) -> Result<Turn, NoTurn> {
         self.queue.enter(deadline)?;
         Ok(Turn { life: Arc::clone(self) })
+    }
+
+    /// A turn, if it is free this instant.
+    pub fn try_enter(self: &Arc<Self>) -> Option<Turn> {
+        self.queue.try_enter().then(|| Turn { life: Arc::clone(self) })
     }
 
     /// Marks this generation as departing: nobody gets a turn until it stays or is over. False if
@@ -216,7 +223,7 @@ impl Life {
     /// Only the holder of the turn, or whoever moves the agent in its name, gets here: no two at once
     /// but for a hook's own calls, which see the same memory.
     fn keep_what_is_not(&self) -> io::Result<()> {
-        let Some(keep) = self.keep.get().filter(|_| !self.is_over()) else { return Ok(()) };
+        let Some(keep) = self.keep.get() else { return Ok(()) };
         let text = {
             let here = lock(&self.memory);
             here.text.clone().filter(|_| here.unkept)

@@ -48,7 +48,6 @@ pub use reader::{files, Lines};
 pub use verify::{verify, Fault, Report, Wrong};
 pub use writer::Journal;
 
-
 /// The journal's directory in a state directory.
 pub const DIRECTORY: &str = "journal";
 

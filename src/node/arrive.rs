@@ -5,7 +5,7 @@ use super::ledger::{Opened, Standing};
 use super::messages::{deadline, Deploy, Mode, Receive, StateFile};
 use super::package::Package;
 use super::record::Arrived;
-use super::senders::{Proof, Signed};
+use super::senders::{transfer_of, NotNow, Proof, Signed};
 use super::state_files::Place;
 use super::{state_files, Admits, Node, Origin, Record};
 use crate::agent::{Spec, Turn};
@@ -13,7 +13,7 @@ use crate::crash;
 use crate::log::{clipped, Level};
 use crate::state;
 use crate::sync::lock;
-use crate::wire::{Answer, Code, Failure};
+use crate::wire::{Answer, Code, Failure, Request};
 use serde_json::value::RawValue;
 use serde_json::{json, Map, Value};
 use std::io;
@@ -91,21 +91,25 @@ impl Node {
         self: &Arc<Self>,
         arrival: Arrival,
         signed: &Signed,
-        may: impl FnOnce() -> Result<(), Failure>,
+        may: impl FnOnce() -> Result<(), NotNow>,
     ) -> Answer {
         let Arrival { id, transfer, order } = arrival;
         let origin = signed.sender.origin();
-        let may = || match self.is_stopping() {
-            false => may(),
-            true => may().and(Err(Failure::new(Code::ShuttingDown, "the node is shutting down"))),
+        let may = || -> Result<(), NotNow> {
+            may()?;
+            match self.is_stopping() {
+                false => Ok(()),
+                true => Err(Failure::new(Code::ShuttingDown, "the node is shutting down").into()),
+            }
         };
         let Some(transfer) = transfer else {
-            let taken = may()
-                .and(order)
-                .and_then(|(order, package)| self.take_in(order, package, origin, |_, _| Ok(())));
+            let taken: Result<_, NotNow> = may().and_then(|()| {
+                let (order, package) = order?;
+                Ok(self.take_in(order, package, origin, |_, _| Ok(()))?)
+            });
             return match taken {
                 Ok(result) => self.raw_answer(&result, None),
-                Err(failure) => self.not_taken(&id, &failure, word_of(&failure)),
+                Err(why) => self.not_taken(&id, &why.failure, word_of(&why)),
             };
         };
         match self.ledger.open(&id, &transfer, &signed.secret, signed.proof == Proof::OwnSource) {
@@ -117,16 +121,17 @@ impl Node {
             Opened::Full => {
                 let busy =
                     Failure::new(Code::Busy, "the node keeps as many transfers of strangers as it can");
-                let failure = may().err().unwrap_or(busy);
-                return self.not_taken(&id, &failure, word_of(&failure));
+                let why = may().err().unwrap_or(busy.into());
+                return self.not_taken(&id, &why.failure, word_of(&why));
             }
         }
         // Whatever happens here, a panic too: an entry that is still open is closed again.
         let _open = StillOpen { node: self, id: &id, transfer: &transfer };
-        let taken = may().and(order).and_then(|(order, package)| {
-            self.take_in(order, package, origin, |generation, activate| {
+        let taken: Result<_, NotNow> = may().and_then(|()| {
+            let (order, package) = order?;
+            Ok(self.take_in(order, package, origin, |generation, activate| {
                 self.ledger.accept(&id, &transfer, generation, activate)
-            })
+            })?)
         });
         match taken {
             Ok(result) => {
@@ -137,13 +142,23 @@ impl Node {
                 crash::point("done-recorded");
                 self.raw_answer(&result, Some("done"))
             }
-            Err(failure) => {
-                // What can't be written down is not promised.
-                let refused = !is_passing(&failure) && self.ledger.refuse(&id, &transfer, &failure);
+            Err(why) => {
+                let word = match word_of(&why) {
+                    Some("refused") if self.ledger.refuse(&id, &transfer, &why.failure) => Some("refused"),
+                    // What can't be written down is not promised.
+                    Some(_) => Some("untouched"),
+                    None => None,
+                };
                 crash::point("refusal-recorded");
-                self.not_taken(&id, &failure, if refused { "refused" } else { "untouched" })
+                self.not_taken(&id, &why.failure, word)
             }
         }
+    }
+
+    /// Whether the ledger knows the transfer that a `receive_agent` is about.
+    pub fn knows_transfer(&self, request: &Request) -> bool {
+        let known = |transfer: String| self.ledger.standing(&request.sender, &transfer).is_some();
+        transfer_of(request).is_some_and(known)
     }
 
     /// The answer to a request for a transfer that the ledger knows; a repeat waits for the attempt
@@ -152,7 +167,7 @@ impl Node {
         let waits = deadline(timeout, self.hook_limit()).unwrap_or_else(|_| Instant::now());
         match self.ledger.outcome(id, transfer, waits) {
             Some(Standing::Done(answer)) => self.raw_answer(&answer, Some("done")),
-            Some(Standing::Refused(failure)) => self.transfer_failure(&failure, "refused"),
+            Some(Standing::Refused(failure)) => self.transfer_failure(&failure, Some("refused")),
             // No word of where it stands: its source asks again.
             _ => {
                 let text = format!("transfer {transfer} of {id} is not decided yet");
@@ -316,8 +331,8 @@ impl Node {
                         over.place().discard();
                     }
                     over.life.retire();
-                    // Not on the caller's time: a start finds that a later one is here.
-                    if !self.in_background(move || over.harness().discard()) {
+                    // Not on the caller's time: a start finds that a later one is, or was, here.
+                    if !self.in_background(move || drop(over.harness().discard())) {
                         self.log.event(Level::Warn, "no_thread", &[("agent", &id)]);
                     }
                 }
@@ -332,7 +347,9 @@ impl Node {
                     record.place().discard();
                 }
                 record.life.retire();
-                record.harness().discard();
+                if let Err(error) = record.harness().discard() {
+                    self.not_written("that an agent did not come", &error);
+                }
                 Err(failure)
             }
         }
@@ -391,16 +408,10 @@ impl Node {
         let place = usual.or_else(|| self.places.take(home.join(format!("state.{generation}"))));
         let place = place.ok_or_else(|| Failure::new(Code::Internal, "the agent's directory is in use"))?;
         let placed = match &incoming.files {
-            None => state::make_dir(&place.path).map_err(|error| {
-                Failure::new(Code::Internal, format!("making {}: {error}", place.path.display()))
-            }),
-            Some(files) => {
-                let laid = state_files::lay_out(&place.path, files);
-                laid.map_err(|why| {
-                    place.discard();
-                    Failure::new(Code::Rejected, why)
-                })
+            None => {
+                state::make_dir(&place.path).map_err(|error| disk_failure("the agent's directory", &error))
             }
+            Some(files) => state_files::lay_out(&place.path, files).inspect_err(|_| place.discard()),
         };
         placed?;
         Ok((place, incoming.files.is_some()))
@@ -480,14 +491,16 @@ impl Node {
         })
     }
 
-    fn not_taken(&self, id: &str, failure: &Failure, word: &str) -> Answer {
+    fn not_taken(&self, id: &str, failure: &Failure, word: Option<&str>) -> Answer {
         let fields = [("agent", id), ("code", failure.code.as_str()), ("error", &failure.message)];
         self.log.event(Level::Warn, "arrival_refused", &fields);
         self.transfer_failure(failure, word)
     }
 
-    fn transfer_failure(&self, failure: &Failure, word: &str) -> Answer {
-        Answer::failure(self.name(), &failure.clone().with_value("transfer", word))
+    fn transfer_failure(&self, failure: &Failure, word: Option<&str>) -> Answer {
+        let failure = failure.clone();
+        let failure = word.into_iter().fold(failure, |failure, word| failure.with_value("transfer", word));
+        Answer::failure(self.name(), &failure)
     }
 }
 
@@ -508,12 +521,13 @@ pub(super) fn disk_failure(what: &str, error: &io::Error) -> Failure {
     Failure::new(code, format!("the node could not write {what}: {error}"))
 }
 
-/// Where a transfer stands that failed so, in the protocol's word.
-pub fn word_of(failure: &Failure) -> &'static str {
-    if is_passing(failure) {
-        "untouched"
-    } else {
-        "refused"
+/// Where a transfer stands that failed so, in the protocol's word. None, if nothing can be promised: the
+/// same bytes might still act later.
+pub fn word_of(why: &NotNow) -> Option<&'static str> {
+    match (why.noted, is_passing(&why.failure)) {
+        (false, _) => None,
+        (true, true) => Some("untouched"),
+        (true, false) => Some("refused"),
     }
 }
 

@@ -7,7 +7,9 @@ use crate::agent::Keep;
 use crate::capsule::Signer;
 use crate::state::{self, Syncer};
 use crate::sync::lock;
+use crate::wire::hex;
 use serde_json::{json, Map, Value};
+use sha2::{Digest, Sha256};
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -72,7 +74,7 @@ impl Harness {
         if let Some(sealed) = sealed {
             write_new(&self.dir.join(CAPSULE), sealed.text.as_bytes())?;
         }
-        write_new(&self.dir.join(PREPARED), meta_text(meta, sealed).as_bytes())
+        write_new(&self.dir.join(PREPARED), meta_text(meta, source, sealed).as_bytes())
     }
 
     /// Makes what was prepared the agent's generation, with the memory that it begins with.
@@ -91,28 +93,43 @@ impl Harness {
     ///
     /// # Errors
     /// What the system says.
-    pub(super) fn rewrite(&self, meta: &Meta, sealed: Option<&Sealed>) -> io::Result<()> {
+    pub(super) fn rewrite(&self, source: &str, sealed: Option<&Sealed>, meta: &Meta) -> io::Result<()> {
         let gone = lock(&self.gone);
         if *gone {
             return Ok(());
         }
-        state::write_durably(&self.dir.join(META), meta_text(meta, sealed).as_bytes())
+        state::write_durably(&self.dir.join(META), meta_text(meta, source, sealed).as_bytes())
     }
 
-    /// Removes the generation. A kill in the middle leaves what was never committed.
+    /// Removes the generation, and the directories above it where nothing else of the agent's is. A kill
+    /// in the middle leaves what was never committed.
     ///
-    /// What a failing disk leaves is found at the next start: superseded, or never committed.
-    pub(super) fn discard(&self) {
-        let mut gone = lock(&self.gone);
-        *gone = true;
-        let _ = state::remove_durably(&self.dir.join(META)); // no entry, no sync: discarded at the start
-        let _ = fs::remove_dir_all(&self.dir);
+    /// # Errors
+    /// What makes it a generation can't be removed: at the next start it is one again, unless a later one
+    /// or a transfer says otherwise.
+    pub(super) fn discard(&self) -> io::Result<()> {
+        self.discard_before_files()?;
         if let Some(harnesses) = self.dir.parent() {
-            // Both stay where there is something else of the agent's.
             if fs::remove_dir(harnesses).is_ok() {
                 let _ = harnesses.parent().map(fs::remove_dir);
             }
         }
+        Ok(())
+    }
+
+    /// Removes the generation alone: the directory above it, which goes with the agent's files, says at
+    /// the next start that those are nobody's.
+    ///
+    /// # Errors
+    /// As [`Harness::discard`].
+    pub(super) fn discard_before_files(&self) -> io::Result<()> {
+        let mut gone = lock(&self.gone);
+        *gone = true;
+        if self.dir.exists() {
+            state::remove_durably(&self.dir.join(META))?;
+            let _ = fs::remove_dir_all(&self.dir); // the next start tries again
+        }
+        Ok(())
     }
 
     /// Syncs the memory, if that is due: before a transfer, say.
@@ -136,7 +153,15 @@ impl Harness {
         let wrong = |why: &str| format!("{}: {why}", self.dir.join(META).display());
         let meta: Value = serde_json::from_str(&meta).map_err(|error| wrong(&error.to_string()))?;
         let source = text(SOURCE)?.ok_or_else(|| wrong("agent.py is missing beside it"))?;
-        let sealed = text(CAPSULE)?.map(|capsule| read_sealed(capsule, &meta));
+        let capsule = text(CAPSULE)?;
+        for (name, content) in [("source_sha256", Some(&source)), ("capsule_sha256", capsule.as_ref())] {
+            // An earlier version noted none.
+            let noted = meta[name].as_str();
+            if noted.is_some() && noted != content.map(|content| digest(content)).as_deref() {
+                return Err(wrong(&format!("{name} is another than that of the file beside it")));
+            }
+        }
+        let sealed = capsule.map(|capsule| read_sealed(capsule, &meta));
         let meta =
             read_meta(&meta).map_err(|name| wrong(&format!("{name:?} is missing or no such thing")))?;
         let (memory, damaged_memory) = match text(MEMORY) {
@@ -178,9 +203,12 @@ fn read_text(file: &Path) -> Result<Option<String>, String> {
     }
 }
 
-fn meta_text(meta: &Meta, sealed: Option<&Sealed>) -> String {
+fn meta_text(meta: &Meta, source: &str, sealed: Option<&Sealed>) -> String {
     json!({
         "version": VERSION,
+        // A source that was cut may well load, as another agent.
+        "source_sha256": digest(source),
+        "capsule_sha256": sealed.map(|sealed| digest(&sealed.text)),
         "sequence": meta.sequence,
         "origin": meta.origin.as_str(),
         "registered_at": meta.registered_at,
@@ -192,6 +220,10 @@ fn meta_text(meta: &Meta, sealed: Option<&Sealed>) -> String {
         "signer": sealed.map(Sealed::signer_json),
     })
     .to_string()
+}
+
+fn digest(text: &str) -> String {
+    hex::encode(&Sha256::digest(text))
 }
 
 /// Reads what [`meta_text`] wrote; the error is the member that is wrong.

@@ -1,15 +1,13 @@
 //! Whose secret is pinned here, and how often each id was registered: `meta/known.jsonl`, a line a
 //! change. It outlives the agents: one that moved on stays known.
 
-use crate::state::{self, Syncer};
+use crate::state::{self, Lines, Syncer};
 use crate::sync::lock;
 use crate::wire::Secret;
 use serde_json::{json, Value};
 use std::collections::HashMap;
-use std::fs::{File, OpenOptions};
-use std::io::{self, Write};
-use std::os::unix::fs::OpenOptionsExt;
-use std::path::{Path, PathBuf};
+use std::io;
+use std::path::Path;
 use std::sync::{Arc, Mutex};
 
 /// What is known of an id.
@@ -22,45 +20,40 @@ pub(super) struct Fact {
 
 /// The file.
 pub(super) struct Known {
-    path: PathBuf,
     syncer: Arc<Syncer>,
-    file: Mutex<File>,
+    lines: Mutex<Lines>,
+}
+
+/// What a file says.
+pub(super) struct Read {
+    pub(super) facts: HashMap<String, Fact>,
+    /// The numbers of the lines that could not be read.
+    pub(super) damaged: Vec<usize>,
+    lines: usize,
 }
 
 impl Known {
-    /// Opens the file and returns what it says; the last are the lines that could not be read.
+    /// Opens the file and returns what it says; the last says which lines could not be read.
     ///
     /// # Errors
-    /// It can't be read or written.
+    /// It can't be read or appended to.
     pub(super) fn open(
         path: &Path,
         syncer: &Arc<Syncer>,
-    ) -> io::Result<(Self, HashMap<String, Fact>, Vec<String>)> {
-        let text = match std::fs::read(path) {
-            Ok(bytes) => String::from_utf8_lossy(&bytes).into_owned(),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => String::new(),
-            Err(error) => return Err(error),
+    ) -> io::Result<(Self, HashMap<String, Fact>, Option<String>)> {
+        let bytes = match std::fs::read(path) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Vec::new(),
+            other => other?,
         };
-        let (mut facts, mut damaged, mut lines) = (HashMap::new(), Vec::new(), 0);
-        for line in text.lines() {
-            lines += 1;
-            match read_line(line) {
-                Some((id, fact)) => drop(facts.insert(id, fact)),
-                None => damaged.push(format!("{} line {lines}", path.display())),
-            }
-        }
-        // One line an id, and none that is damaged. The end of a line that a power cut took is no loss:
-        // nobody was told.
-        if lines != facts.len() || !text.is_empty() && !text.ends_with('\n') {
+        let Read { facts, damaged, lines } = read(&bytes);
+        let damaged = (!damaged.is_empty()).then(|| state::describe_damaged(path, &damaged));
+        // One line an id, and none that is damaged. On a full disk it stays as it is.
+        if lines != facts.len() {
             let text: String = facts.iter().map(|(id, fact)| line_of(id, fact)).collect();
-            state::write_durably(path, text.as_bytes())?;
+            let _ = state::write_durably(path, text.as_bytes());
         }
-        let file = OpenOptions::new().append(true).create(true).mode(0o600).open(path)?;
-        Ok((
-            Known { path: path.to_owned(), syncer: Arc::clone(syncer), file: Mutex::new(file) },
-            facts,
-            damaged,
-        ))
+        let lines = Mutex::new(Lines::open(path, 0)?);
+        Ok((Known { syncer: Arc::clone(syncer), lines }, facts, damaged))
     }
 
     /// Adds what is known now of an id.
@@ -68,9 +61,24 @@ impl Known {
     /// # Errors
     /// What the system says.
     pub(super) fn note(&self, id: &str, fact: &Fact) -> io::Result<()> {
-        lock(&self.file).write_all(line_of(id, fact).as_bytes())?;
-        self.syncer.written(&self.path)
+        let mut lines = lock(&self.lines);
+        lines.append(&line_of(id, fact))?;
+        self.syncer.written(lines.path())
     }
+}
+
+/// Reads the file's content. The last line may lack its end: a power cut took it, and nobody was told.
+pub(super) fn read(bytes: &[u8]) -> Read {
+    let mut read = Read { facts: HashMap::new(), damaged: Vec::new(), lines: 0 };
+    for line in String::from_utf8_lossy(bytes).split_inclusive('\n') {
+        read.lines += 1;
+        match read_line(line) {
+            Some((id, fact)) if line.ends_with('\n') => drop(read.facts.insert(id, fact)),
+            None if line.ends_with('\n') => read.damaged.push(read.lines),
+            _ => {}
+        }
+    }
+    read
 }
 
 fn line_of(id: &str, fact: &Fact) -> String {

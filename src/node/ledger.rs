@@ -121,8 +121,7 @@ impl Ledger {
                     entries.insert((agent, transfer), entry);
                 }
                 Err(why) => {
-                    let aside = state::set_aside(&file)?;
-                    damaged.push(format!("{}: {why}", aside.display()));
+                    damaged.push(state::set_aside_for(&file, &why));
                 }
             }
         }
@@ -340,6 +339,11 @@ impl Ledger {
             }
         });
         written
+    }
+
+    /// Whether this transfer's entry was set aside, at this start or an earlier one.
+    pub(super) fn is_damaged(&self, agent: &str, transfer: &str) -> bool {
+        state::was_set_aside(&self.file(agent, transfer))
     }
 
     fn file(&self, agent: &str, transfer: &str) -> PathBuf {

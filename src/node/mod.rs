@@ -175,8 +175,10 @@ impl Node {
             Outbox::open_dir(&state_dir.join("outbox")).map_err(|error| doing("outbox", error))?;
         let (known, facts, damaged_facts) = Known::open(&meta.join("known.jsonl"), &syncer)
             .map_err(|error| doing("meta/known.jsonl", error))?;
-        let replay = ReplayLog::open(&meta.join("replay.log"), config.keys.clock_skew_s, &syncer)
-            .map_err(|error| doing("meta/replay.log", error))?;
+        let skew = config.keys.clock_skew_s;
+        let (replay, damaged_memory) =
+            ReplayLog::open(&meta.join("replay.log"), skew, &syncer, crate::wire::unix_now())
+                .map_err(|error| doing("meta/replay.log", error))?;
         let (grants, damaged_grants) = Grants::open(&meta.join("capabilities.json"), None)
             .map_err(|error| doing("meta/capabilities.json", error))?;
         let node = Arc::new(Node {
@@ -205,9 +207,9 @@ impl Node {
             listening: OnceLock::new(),
             stopping: AtomicBool::new(false),
         });
-        let damaged_grants = damaged_grants.into_iter().collect();
-        for what in [damaged_entries, damaged_transfers, damaged_facts, damaged_grants].iter().flatten() {
-            node.damaged(what);
+        let damaged = damaged_entries.into_iter().chain(damaged_transfers).chain(damaged_facts);
+        for what in damaged.chain(damaged_memory).chain(damaged_grants) {
+            node.damaged(&what);
         }
         node.restore(Left { known: facts, arrivals, transfers })?;
         let weak = Arc::downgrade(&node);
@@ -382,6 +384,9 @@ impl Node {
             let record = self.agent(id).ok_or_else(|| self.unknown_agent(id))?;
             let turn = match record.life.enter(deadline) {
                 Ok(turn) => turn,
+                Err(NoTurn::Over) if self.is_stopping() => {
+                    return Err(Failure::new(Code::ShuttingDown, "the node is shutting down"));
+                }
                 // Moved, replaced or removed while the message waited: look again.
                 Err(NoTurn::Over) => continue,
                 Err(NoTurn::Full) => {
@@ -518,7 +523,7 @@ impl Node {
     /// Removes an agent and its files.
     ///
     /// # Errors
-    /// `unknown_agent`.
+    /// `unknown_agent`; `internal` if its record can't be removed from the disk.
     pub fn remove(&self, id: &str) -> Result<(), Failure> {
         let removed = {
             let mut registry = lock(&self.registry);
@@ -526,12 +531,12 @@ impl Node {
             record.filter(|record| registry.remove(record))
         };
         let record = removed.ok_or_else(|| self.unknown_agent(id))?;
-        record.discard();
+        let discarded = record.discard();
         record.life.retire();
         record.life.end_process("the agent was removed");
         self.log.event(Level::Info, "agent_removed", &[("agent", id)]);
         self.journal.note(&Event::new("remove").agent(id));
-        Ok(())
+        discarded.map_err(|error| arrive::disk_failure(&format!("that {id} is gone"), &error))
     }
 
     pub(crate) fn unknown_agent(&self, id: &str) -> Failure {

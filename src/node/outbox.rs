@@ -23,7 +23,7 @@ use std::time::{Duration, Instant};
 const FIRST_WAIT: Duration = Duration::from_millis(100);
 /// The longest, of one whose destination may have it.
 const LONGEST_WAIT: Duration = Duration::from_secs(30);
-/// The longest, of one that waits for its destination to be seen: a node may be up for a minute only.
+/// The longest, of one that is queued: its destination may be up for a minute only.
 const QUEUED_WAIT: Duration = Duration::from_secs(5);
 /// When no copy of a request can be on its way any more that its destination would still find fresh.
 const STALE: Duration = Duration::from_secs(3600);
@@ -38,14 +38,14 @@ pub(super) struct Traveller {
     /// A source of which only the manifest is left: it tells a destination the secret.
     pub(super) head: String,
     /// The generation itself, as long as it is here.
-    pub(super) record: Option<Arc<Record>>,
+    pub(super) record: Mutex<Option<Arc<Record>>>,
 }
 
 impl Traveller {
     pub(super) fn of(record: &Arc<Record>) -> Self {
         Traveller {
             generation: Some(record.generation),
-            record: Some(Arc::clone(record)),
+            record: Mutex::new(Some(Arc::clone(record))),
             ..Traveller::stranger(record.manifest())
         }
     }
@@ -57,8 +57,18 @@ impl Traveller {
             generation: None,
             secret: manifest.secret.clone(),
             head: manifest.head(),
-            record: None,
+            record: Mutex::default(),
         }
+    }
+
+    /// The generation itself, as long as it is here.
+    pub(super) fn record(&self) -> Option<Arc<Record>> {
+        lock(&self.record).clone()
+    }
+
+    /// The generation has gone, also from the disk: its files may go.
+    pub(super) fn release(&self) {
+        drop(lock(&self.record).take());
     }
 }
 
@@ -82,10 +92,19 @@ pub(super) struct Transfer {
 struct State {
     /// An attempt may have reached the destination.
     unclear: bool,
+    /// Something may have been written to it, as far as the record says.
+    tried: bool,
     /// A thread is at it.
     attended: bool,
     outcome: Option<Outcome>,
+    /// The outcome is on disk.
+    recorded: bool,
+    /// From when on the destination may be told to forget; and the same in Unix seconds.
+    forget_at: Instant,
+    forget_after: i64,
     attempts: u32,
+    /// How many of them may have been written to the destination.
+    sent: u32,
     wait: Duration,
     next: Instant,
     last_error: String,
@@ -118,9 +137,15 @@ impl Transfer {
     ) -> Arc<Self> {
         let state = State {
             unclear: false,
+            // What is not queued is sent as soon as it is written down.
+            tried: !queued,
             attended: true,
             outcome: None,
+            recorded: false,
+            forget_at: Instant::now(),
+            forget_after: 0,
             attempts: 0,
+            sent: 0,
             wait: FIRST_WAIT,
             next: Instant::now(),
             last_error: String::new(),
@@ -151,9 +176,24 @@ impl Transfer {
         lock(&self.state).outcome
     }
 
+    /// Whether nothing was ever written to the destination, in earlier runs neither.
+    pub(super) fn is_untried(&self) -> bool {
+        !lock(&self.state).tried
+    }
+
+    /// Whether the outcome is on disk.
+    pub(super) fn is_recorded(&self) -> bool {
+        lock(&self.state).recorded
+    }
+
     /// Notes an attempt that begins.
     pub(super) fn begin_attempt(&self) {
         lock(&self.state).attempts += 1;
+    }
+
+    /// Notes that it is about to be written to the destination.
+    pub(super) fn begin_sending(&self) {
+        lock(&self.state).sent += 1;
     }
 
     /// Why the last attempt brought nothing, for people.
@@ -165,7 +205,12 @@ impl Transfer {
     pub(super) fn back_off(&self) -> Duration {
         let mut state = lock(&self.state);
         let wait = state.wait;
-        let most = if state.unclear { LONGEST_WAIT } else { QUEUED_WAIT };
+        let most = match (state.outcome, self.queued) {
+            (Some(_), _) if state.recorded => STALE,
+            (Some(_), _) => LONGEST_WAIT,
+            (None, true) => QUEUED_WAIT,
+            (None, false) => LONGEST_WAIT,
+        };
         state.wait = (wait * 2).min(most);
         wait
     }
@@ -203,11 +248,26 @@ impl Transfer {
     /// only attempt there was (`direct`), else when no copy of another can still come.
     fn conclude(&self, outcome: Outcome, direct: bool) {
         let mut state = lock(&self.state);
-        let only = direct && outcome == Outcome::Arrived && state.attempts == 1 && !state.unclear;
+        let only = direct && outcome == Outcome::Arrived && state.sent == 1 && !state.unclear;
         state.outcome = Some(outcome);
         state.attended = false;
         state.wait = FIRST_WAIT;
-        state.next = Instant::now() + if only { Duration::ZERO } else { STALE };
+        let wait = if only { Duration::ZERO } else { STALE };
+        state.forget_at = Instant::now() + wait;
+        state.next = state.forget_at;
+        state.forget_after = crate::wire::unix_now() + i64::try_from(wait.as_secs()).unwrap_or(i64::MAX / 2);
+    }
+
+    /// Leaves it until its destination may be told to forget. False: it may be already.
+    pub(super) fn leave_until_forgotten(&self) -> bool {
+        let mut state = lock(&self.state);
+        let early = state.forget_at > Instant::now();
+        if early {
+            state.attended = false;
+            state.wait = FIRST_WAIT;
+            state.next = state.forget_at;
+        }
+        early
     }
 
     /// How it stands, for people.
@@ -233,6 +293,10 @@ impl Transfer {
     }
 
     fn head(&self) -> Value {
+        let (outcome, forget_after, tried) = {
+            let state = lock(&self.state);
+            (state.outcome, state.forget_after, state.tried)
+        };
         json!({
             "transfer": self.id,
             "mode": self.mode.as_str(),
@@ -247,7 +311,9 @@ impl Transfer {
                 "host": self.destination.address.host,
                 "port": self.destination.address.port,
             },
-            "outcome": self.outcome().map(Outcome::as_str),
+            "outcome": outcome.map(Outcome::as_str),
+            "forget_after": forget_after,
+            "tried": tried,
         })
     }
 }
@@ -272,8 +338,7 @@ impl Outbox {
             match read.and_then(|text| read_transfer(&text)) {
                 Ok(transfer) => found.push(transfer),
                 Err(why) => {
-                    let aside = state::set_aside(&file)?;
-                    damaged.push(format!("{}: {why}", aside.display()));
+                    damaged.push(state::set_aside_for(&file, &why));
                 }
             }
         }
@@ -294,6 +359,15 @@ impl Outbox {
         state::write_durably(&self.file(transfer), text.as_bytes())
     }
 
+    /// Writes down that something is about to be written to the destination, before that is done.
+    ///
+    /// # Errors
+    /// What the system says; then nothing may be written to it.
+    pub(super) fn try_now(&self, transfer: &Transfer) -> io::Result<()> {
+        lock(&transfer.state).tried = true;
+        self.store(transfer).inspect_err(|_| lock(&transfer.state).tried = false)
+    }
+
     /// Whether it outlives the node.
     pub(super) fn is_stored(&self, transfer: &Transfer) -> bool {
         self.file(transfer).exists()
@@ -302,14 +376,17 @@ impl Outbox {
     /// The request's payload without its closing brace.
     ///
     /// # Errors
-    /// Its file can't be read.
+    /// Its file can't be read, or does not hold it whole.
     pub(super) fn body(&self, transfer: &Transfer) -> io::Result<Arc<str>> {
         if let Some(body) = &*lock(&transfer.body) {
             return Ok(Arc::clone(body));
         }
         let text = fs::read_to_string(self.file(transfer))?;
-        let body = text.split_once('\n').map(|(_, body)| body.into());
-        body.ok_or_else(|| io::Error::other("the outbox's file holds no request"))
+        let body = text.split_once('\n').map_or("", |(_, body)| body);
+        match crate::wire::parse(&format!("{body}}}")) {
+            Ok(_) => Ok(body.into()),
+            Err(wrong) => Err(io::Error::other(format!("it holds no whole request: {}", wrong.what))),
+        }
     }
 
     /// Leaves a stored transfer's payload to its file: it may be long, and wait for days.
@@ -322,12 +399,25 @@ impl Outbox {
     /// Writes the outcome down, in place of the request.
     ///
     /// # Errors
-    /// What the system says: the transfer stays open on disk, and after a restart its destination is
-    /// asked again and says the same.
+    /// What the system says: the transfer stays open on disk, and after a restart its destination, which
+    /// must not be told to forget before this has succeeded, is asked again and says the same.
     pub(super) fn conclude(&self, transfer: &Transfer, outcome: Outcome, direct: bool) -> io::Result<()> {
         transfer.conclude(outcome, direct);
         *lock(&transfer.body) = None;
-        state::write_durably(&self.file(transfer), format!("{}\n", transfer.head()).as_bytes())
+        // The timers try that again.
+        self.record(transfer).inspect_err(|_| transfer.hurry())
+    }
+
+    /// Writes the outcome down, if that has not succeeded yet.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub(super) fn record(&self, transfer: &Transfer) -> io::Result<()> {
+        if !transfer.is_recorded() {
+            state::write_durably(&self.file(transfer), format!("{}\n", transfer.head()).as_bytes())?;
+            lock(&transfer.state).recorded = true;
+        }
+        Ok(())
     }
 
     /// Puts the record of an agent that was refused, and whose id a newer arrival has taken, where a
@@ -398,15 +488,29 @@ fn read_transfer(text: &str) -> Result<Transfer, String> {
     if id.is_empty() || !id.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-') {
         return Err(format!("{id:?} is no id of a transfer of this node"));
     }
-    let wait = if outcome.is_some() { STALE } else { Duration::ZERO };
+    let tried = head["tried"].as_bool().unwrap_or(true);
+    let now = crate::wire::unix_now();
+    let longest = i64::try_from(STALE.as_secs()).unwrap_or(i64::MAX);
+    let forget_after = head["forget_after"].as_i64().unwrap_or(now.saturating_add(longest));
+    let wait = match outcome {
+        // Not longer than ever, if the clock was set back meanwhile.
+        Some(_) => forget_after.saturating_sub(now).clamp(0, longest),
+        None => 0,
+    };
+    let next = Instant::now() + Duration::from_secs(wait.unsigned_abs());
     let state = State {
         // How far the last attempt of the run before came, nobody knows.
-        unclear: true,
+        unclear: tried,
+        tried,
         attended: false,
         outcome,
+        recorded: outcome.is_some(),
+        forget_at: next,
+        forget_after,
         attempts: 0,
+        sent: 0,
         wait: FIRST_WAIT,
-        next: Instant::now() + wait,
+        next,
         last_error: "the node was restarted".into(),
     };
     Ok(Transfer {
@@ -418,7 +522,7 @@ fn read_transfer(text: &str) -> Result<Transfer, String> {
             generation: head["generation"].as_u64(),
             secret: Secret::new(&word(&head, "secret")?).map_err(|why| why.to_string())?,
             head: word(&head, "head")?,
-            record: None,
+            record: Mutex::default(),
         },
         queued: head["queued"].as_bool().unwrap_or(false),
         created: head["created"].as_i64().unwrap_or_default(),

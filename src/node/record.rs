@@ -129,17 +129,21 @@ impl Record {
     /// Writes what has changed of its record.
     pub(super) fn rewrite(&self) -> io::Result<()> {
         let transfer = lock(&self.transfer);
-        self.harness.rewrite(&self.meta(transfer.clone()), self.sealed.as_deref())
+        self.rewrite_as(transfer.clone())
     }
 
     /// The ledger is about to forget the transfer that brought it: its record speaks for itself now.
     pub(super) fn settled(&self) -> io::Result<()> {
         let mut transfer = lock(&self.transfer);
         if transfer.is_some() {
-            self.harness.rewrite(&self.meta(None), self.sealed.as_deref())?;
+            self.rewrite_as(None)?;
             *transfer = None;
         }
         Ok(())
+    }
+
+    fn rewrite_as(&self, transfer: Option<String>) -> io::Result<()> {
+        self.harness.rewrite(&self.life.spec.source, self.sealed.as_deref(), &self.meta(transfer))
     }
 
     fn meta(&self, transfer: Option<String>) -> Meta {
@@ -156,9 +160,12 @@ impl Record {
     }
 
     /// Removes what is on disk of this generation: its record now, its files with their last user.
-    pub(super) fn discard(&self) {
+    ///
+    /// # Errors
+    /// Its record can't be removed.
+    pub(super) fn discard(&self) -> io::Result<()> {
         self.place.discard();
-        self.harness.discard();
+        self.harness.discard_before_files()
     }
 
     /// Its name: the manifest's, else its id.

@@ -8,7 +8,7 @@ use super::messages::Mode;
 use super::outbox::{Outcome, Transfer};
 use super::record::Arrived;
 use super::{Node, Record};
-use crate::agent::{Manifest, Spec};
+use crate::agent::{Manifest, NoTurn, Spec};
 use crate::log::Level;
 use crate::state;
 use crate::sync::lock;
@@ -17,7 +17,10 @@ use std::collections::HashMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
+
+/// How long an interrupted agent waits before it asks for a turn again, where too many wait for one.
+const FULL: Duration = Duration::from_millis(100);
 
 /// What was found beside the agents' own directories.
 pub(super) struct Left {
@@ -31,6 +34,15 @@ pub(super) struct Interrupted {
     id: String,
     generation: u64,
     payload: String,
+}
+
+/// Where a generation stands that was found on disk.
+enum Stands {
+    Here,
+    /// It has left, or never came.
+    Over,
+    /// Whether it came is not known any more.
+    Unknown,
 }
 
 /// A generation that was found, and the directory of its record.
@@ -55,7 +67,7 @@ impl Node {
             if crate::agent::manifest::check_id(&id).is_err() {
                 continue;
             }
-            let is_here = |generation: u64, stored: &Stored| {
+            let stands = |generation: u64, stored: &Stored| {
                 let arrived = |transfer: &String| {
                     arrivals.iter().any(|found| {
                         (&found.agent, &found.transfer, found.generation) == (&id, transfer, generation)
@@ -67,9 +79,18 @@ impl Node {
                         && transfer.traveller.generation == Some(generation)
                         && transfer.outcome() == Some(Outcome::Arrived)
                 };
-                stored.meta.transfer.as_ref().is_none_or(arrived) && !transfers.iter().any(left)
+                // A later one was here, and may have left.
+                let registered = known.get(&id).map_or(0, |fact| fact.sequence);
+                match &stored.meta.transfer {
+                    _ if stored.meta.sequence < registered => Stands::Over,
+                    _ if transfers.iter().any(left) => Stands::Over,
+                    Some(transfer) if arrived(transfer) => Stands::Here,
+                    Some(transfer) if self.ledger.is_damaged(&id, transfer) => Stands::Unknown,
+                    Some(_) => Stands::Over,
+                    None => Stands::Here,
+                }
             };
-            let (seen, current) = self.find_generation(&home, &id, is_here);
+            let (seen, current) = self.find_generation(&home, &id, stands);
             highest = highest.max(seen);
             if let Some((generation, harness, stored)) = current {
                 let fact = known.get(&id).map_or(0, |fact| fact.sequence).max(stored.meta.sequence);
@@ -103,47 +124,60 @@ impl Node {
         &self,
         home: &Path,
         id: &str,
-        is_here: impl Fn(u64, &Stored) -> bool,
+        stands: impl Fn(u64, &Stored) -> Stands,
     ) -> (u64, Option<Generation>) {
         let harnesses = home.join("harness");
-        let (mut seen, mut current, mut whole) = (0, None::<Generation>, true);
+        // A directory without any record is of a version that kept none: whose files those are nobody
+        // knows.
+        let recorded = harnesses.exists();
+        let (mut seen, mut current) = (0, None::<Generation>);
         for path in state::entries(&harnesses).unwrap_or_default() {
             let number = path.file_name().and_then(|name| name.to_str()).and_then(|name| name.parse().ok());
             let Some(generation) = number else { continue };
             seen = seen.max(generation);
             let harness = Harness::new(home, generation, &self.syncer);
-            match harness.read() {
-                Ok(Some(stored)) if is_here(generation, &stored) => {
-                    let later = current.as_ref().is_none_or(|(before, ..)| *before < generation);
-                    let over = if later {
-                        current.replace((generation, harness, stored))
-                    } else {
-                        Some((generation, harness, stored))
-                    };
-                    if let Some((_, harness, _)) = over {
-                        harness.discard();
-                    }
+            let stored = match harness.read() {
+                Ok(stored) => stored,
+                Err(why) => {
+                    self.set_aside(&path, &why);
+                    continue;
                 }
-                Ok(_) => {
+            };
+            let standing = stored.as_ref().map_or(Stands::Over, |stored| stands(generation, stored));
+            match (standing, stored) {
+                (Stands::Here, Some(stored)) => {
+                    let found = (generation, harness, stored);
+                    let later = current.as_ref().is_none_or(|(before, ..)| *before < generation);
+                    let over = if later { current.replace(found) } else { Some(found) };
+                    over.iter().for_each(|(_, harness, _)| self.sweep(harness));
+                }
+                (Stands::Unknown, _) => {
+                    let why =
+                        "the ledger's entry of the transfer that brought it is damaged, and nobody else \
+                               knows whether it was accepted";
+                    self.set_aside(&path, why);
+                }
+                _ => {
                     self.log.event(
                         Level::Info,
                         "generation_discarded",
                         &[("agent", id), ("generation", &generation.to_string())],
                     );
-                    harness.discard();
-                }
-                Err(why) => {
-                    whole = false;
-                    self.set_aside(&path, &why);
+                    self.sweep(&harness);
                 }
             }
         }
-        // A directory without any record is of a version that kept none: whose files those are nobody
-        // knows.
-        if whole && harnesses.exists() || current.is_some() {
+        // Of one that was set aside nobody knows which files are its.
+        if recorded && !state::has_damaged(&harnesses) {
             sweep_files(home, current.as_ref().map(|(_, _, stored)| stored.meta.state_dir.as_str()));
         }
         (seen, current)
+    }
+
+    fn sweep(&self, harness: &Harness) {
+        if let Err(error) = harness.discard_before_files() {
+            self.not_written("that a generation is over", &error);
+        }
     }
 
     fn revive(
@@ -157,9 +191,15 @@ impl Node {
         if let Some(file) = damaged_memory {
             self.set_aside(&file, "no JSON; the agent begins without its memory");
         }
-        let manifest = Manifest::read(&source).map_err(|why| format!("agent.py: {why}"))?;
+        let manifest = Manifest::read(&source).map_err(|why| {
+            let why = format!("agent.py: {why}");
+            self.set_aside(&home.join("harness").join(generation.to_string()), &why);
+            why
+        })?;
         let state_dir = home.join(&meta.state_dir);
-        state::make_dir(&state_dir).map_err(|error| format!("making {}: {error}", state_dir.display()))?;
+        if let Err(error) = state::make_dir(&state_dir) {
+            self.not_written(&state_dir.to_string_lossy(), &error);
+        }
         let place = self.places.take(state_dir.clone()).ok_or("its directory is another agent's")?;
         let spec = Spec {
             source: source.into(),
@@ -186,13 +226,13 @@ impl Node {
 
     /// Open transfers go on; those of agents that live here have their generation again.
     fn reopen(&self, transfers: Vec<Transfer>) {
-        for mut transfer in transfers {
+        for transfer in transfers {
             let here = self.agent(&transfer.traveller.id);
             let here = here.filter(|record| Some(record.generation) == transfer.traveller.generation);
             if let (Some(record), Mode::Move, None) = (&here, transfer.mode, transfer.outcome()) {
                 record.life.depart();
             }
-            transfer.traveller.record = here;
+            *lock(&transfer.traveller.record) = here;
             self.outbox.add(&Arc::new(transfer));
         }
     }
@@ -230,16 +270,30 @@ impl Node {
         }
     }
 
-    /// Runs `on_resume` of agents whose activation was interrupted, with what that had been given.
+    /// Runs `on_resume` of agents whose activation was interrupted, with what that had been given: before
+    /// any message, and where a move of the agent is open, when it has turned out to stay.
     pub fn resume_interrupted(self: &Arc<Self>) {
         for Interrupted { id, generation, payload } in std::mem::take(&mut *lock(&self.interrupted)) {
+            let Some(record) = self.agent(&id).filter(|record| record.generation == generation) else {
+                continue;
+            };
+            let mut first = record.life.try_enter();
             let node = Arc::clone(self);
             self.in_background(move || {
-                let deadline = Instant::now() + node.hook_limit();
-                let Some(record) = node.agent(&id).filter(|record| record.generation == generation) else {
-                    return;
+                let turn = loop {
+                    let entered = match first.take() {
+                        Some(turn) => Ok(turn),
+                        None => record.life.enter(Instant::now() + node.hook_limit()),
+                    };
+                    match entered {
+                        Ok(turn) => break turn,
+                        Err(NoTurn::Over) => return,
+                        Err(_) if node.is_stopping() => return,
+                        Err(NoTurn::Late) => {}
+                        Err(NoTurn::Full) => std::thread::sleep(FULL),
+                    }
                 };
-                let Ok(turn) = record.life.enter(deadline) else { return };
+                let deadline = Instant::now() + node.hook_limit();
                 if let Err(failure) = node.run_hook(&record, &turn, "on_resume", &payload, deadline) {
                     let error = failure.to_string();
                     node.log.event(Level::Warn, "resume_failed", &[("agent", &id), ("error", &error)]);
@@ -249,11 +303,7 @@ impl Node {
     }
 
     fn set_aside(&self, path: &Path, why: &str) {
-        let at = match state::set_aside(path) {
-            Ok(aside) => aside,
-            Err(_) => path.to_owned(), // it stays where it is, and is named at the next start again
-        };
-        self.damaged(&format!("{}: {why}", at.display()));
+        self.damaged(&state::set_aside_for(path, why));
     }
 
     /// Names what could not be read, and goes on with the rest.

@@ -69,6 +69,26 @@ const REPEATED: usize = 200;
 /// How many senders are remembered against replay before strangers are told to come back later.
 const STRANGERS: usize = 100_000;
 
+/// Why a message is not acted on.
+pub struct NotNow {
+    /// What its sender is told.
+    pub failure: Failure,
+    /// Its signature is remembered: these very bytes do not act later either.
+    pub noted: bool,
+}
+
+impl From<Failure> for NotNow {
+    fn from(failure: Failure) -> Self {
+        NotNow { failure, noted: true }
+    }
+}
+
+impl From<NotNow> for Failure {
+    fn from(why: NotNow) -> Self {
+        why.failure
+    }
+}
+
 impl Node {
     /// Checks the signature. What is not signed by anyone known is refused, without a signature.
     ///
@@ -173,9 +193,11 @@ impl Node {
     /// Whether a signed message is acted on for the first time; remembers it.
     ///
     /// # Errors
-    /// `replayed`, or `stale_timestamp` below the floor of what is remembered; `busy` for a stranger
-    /// when too many senders are remembered (anyone can invent strangers, and stamp them far ahead).
-    pub fn first_time(&self, signed: &Signed, request: &Request) -> Result<(), Failure> {
+    /// `replayed`, or `stale_timestamp` below the floor of what is remembered. Not noted: `busy` for a
+    /// stranger when too many senders are remembered (anyone can invent strangers, and stamp them far
+    /// ahead), `busy` or `internal` if it can't be written down.
+    pub fn first_time(&self, signed: &Signed, request: &Request) -> Result<(), NotNow> {
+        let not_noted = |failure| NotNow { failure, noted: false };
         let keys = &self.config().keys;
         let capacity =
             if signed.sender == Sender::Admin { keys.replay_entries } else { keys.replay_entries_agent };
@@ -183,7 +205,8 @@ impl Node {
         let verdict = {
             let mut replay = lock(&self.replay);
             if signed.proof == Proof::OwnSource && replay.senders() >= STRANGERS {
-                return Err(Failure::new(Code::Busy, "the node remembers as many strangers as it can"));
+                let text = "the node remembers as many strangers as it can";
+                return Err(not_noted(Failure::new(Code::Busy, text)));
             }
             // Who holds no more than a transfer's secret (an old one, after a rotation) fills no memory
             // but its own: a full one makes the sender's other messages stale. No id has a blank.
@@ -196,17 +219,21 @@ impl Node {
                 now,
                 capacity,
             };
-            replay.check(&asking).map_err(|error| disk_failure("the replay memory", &error))?
+            let checked = replay.check(&asking);
+            checked.map_err(|error| not_noted(disk_failure("the replay memory", &error)))?
         };
         match verdict {
             Verdict::New => Ok(()),
-            Verdict::Replayed => Err(Failure::new(Code::Replayed, "this very message was accepted before; sign a new one")),
+            Verdict::Replayed => {
+                Err(Failure::new(Code::Replayed, "this very message was accepted before; sign a new one").into())
+            }
             Verdict::BelowFloor => Err(Failure::new(
                 Code::StaleTimestamp,
                 "the message is older than what the node still remembers of its sender; sign it with the present time",
             )
             .with_value("node_time", now)
-            .with_value("clock_skew_s", keys.clock_skew_s)),
+            .with_value("clock_skew_s", keys.clock_skew_s)
+            .into()),
         }
     }
 }

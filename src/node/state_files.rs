@@ -1,9 +1,11 @@
 //! The files of an agent's `state/`: gathered when it goes, laid out when it comes.
 
+use super::arrive::disk_failure;
 use super::messages::StateFile;
 use crate::base64;
 use crate::state::{self, make_dir};
 use crate::sync::lock;
+use crate::wire::{Code, Failure};
 use rustix::fs::{Dir, FileType, Mode, OFlags};
 use rustix::io::Errno;
 use std::collections::HashSet;
@@ -58,7 +60,9 @@ impl Drop for Place {
             // Best effort: what stays behind holds nothing that lives.
             let _ = fs::remove_dir_all(&self.path);
             if let Some(home) = self.path.parent() {
-                let _ = fs::remove_dir(home); // unless there is something else of the agent's
+                // Unless there is something else of the agent's.
+                let _ = fs::remove_dir(home.join("harness"));
+                let _ = fs::remove_dir(home);
             }
         }
         lock(&self.places.taken).remove(&self.path);
@@ -136,45 +140,57 @@ fn open_folder(dir: &Path, below: &Path) -> rustix::io::Result<OwnedFd> {
 /// Lays `files` out below `dir`, which is new. On an error nothing is left of it.
 ///
 /// # Errors
-/// A path that leads out, stands twice or is none, content that is not base64, a disk that is full.
-pub(super) fn lay_out(dir: &Path, files: &[StateFile]) -> Result<(), String> {
+/// `rejected`: a path that leads out, stands twice or is none, content that is not base64. `busy`: the
+/// disk is full; `internal`: it can't be written otherwise.
+pub(super) fn lay_out(dir: &Path, files: &[StateFile]) -> Result<(), Failure> {
     let laid = (|| {
-        make_dir(dir).map_err(|error| format!("making the agent's directory: {error}"))?;
+        make_dir(dir).map_err(|error| disk_failure("the agent's directory", &error))?;
         if files.len() > MOST_FILES {
-            return Err(format!("it brings more than {MOST_FILES} files"));
+            return Err(rejected(format!("it brings more than {MOST_FILES} files")));
         }
-        for file in files {
-            let path = Path::new(&file.path);
-            let plain = path.components().all(|part| matches!(part, Component::Normal(_)));
-            if !plain || file.path.is_empty() || file.path.contains('\0') || file.path.ends_with('/') {
-                return Err(format!("the file path {:?} is not a plain relative one", file.path));
-            }
-            let content = base64::decode(&file.content_base64)
-                .map_err(|why| format!("the file {:?}: {why}", file.path))?;
-            let target = dir.join(path);
-            if let Some(parent) = target.parent() {
-                make_dir(parent).map_err(|error| format!("the file {:?}: {error}", file.path))?;
-            }
-            let mut options = fs::OpenOptions::new();
-            let opened = options.write(true).create_new(true).mode(0o600).open(&target);
-            opened
-                .and_then(|mut target| {
-                    io::Write::write_all(&mut target, &content)?;
-                    // Of many, one sync of the whole file system does it.
-                    if files.len() <= SYNCED_ALONE {
-                        target.sync_all()
-                    } else {
-                        Ok(())
-                    }
-                })
-                .map_err(|error| format!("the file {:?}: {error}", file.path))?;
-        }
-        sync_all(dir, files).map_err(|error| format!("the agent's files: {error}"))
+        files.iter().try_for_each(|file| lay_out_one(dir, file, files.len() <= SYNCED_ALONE))?;
+        sync_all(dir, files).map_err(|error| disk_failure("the agent's files", &error))
     })();
     if laid.is_err() {
         let _ = fs::remove_dir_all(dir); // best effort; the error itself is what matters
     }
     laid
+}
+
+fn lay_out_one(dir: &Path, file: &StateFile, sync: bool) -> Result<(), Failure> {
+    let path = Path::new(&file.path);
+    let plain = path.components().all(|part| matches!(part, Component::Normal(_)));
+    if !plain || file.path.is_empty() || file.path.contains('\0') || file.path.ends_with('/') {
+        return Err(rejected(format!("the file path {:?} is not a plain relative one", file.path)));
+    }
+    let content = base64::decode(&file.content_base64)
+        .map_err(|why| rejected(format!("the file {:?}: {why}", file.path)))?;
+    let target = dir.join(path);
+    let opened = target.parent().map_or(Ok(()), make_dir).and_then(|()| {
+        let mut options = fs::OpenOptions::new();
+        options.write(true).create_new(true).mode(0o600).open(&target)
+    });
+    let written = opened.and_then(|mut target| {
+        io::Write::write_all(&mut target, &content)?;
+        // Of many, one sync of the whole file system does it.
+        if sync {
+            target.sync_all()
+        } else {
+            Ok(())
+        }
+    });
+    written.map_err(|error| match error.kind() {
+        // Two of one name, or one below another: what it brings is wrong.
+        io::ErrorKind::AlreadyExists
+        | io::ErrorKind::NotADirectory
+        | io::ErrorKind::IsADirectory
+        | io::ErrorKind::InvalidFilename => rejected(format!("the file {:?}: {error}", file.path)),
+        _ => disk_failure(&format!("the agent's file {:?}", file.path), &error),
+    })
+}
+
+fn rejected(text: String) -> Failure {
+    Failure::new(Code::Rejected, text)
 }
 
 /// Makes what was laid out durable: its directories, and the files where they are many.

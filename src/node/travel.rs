@@ -256,7 +256,7 @@ impl Node {
         if transfer.destination.unsigned || (transfer.mode == Mode::Clone && !transfer.queued) {
             return Ok(());
         }
-        if let (Mode::Move, Some(record)) = (transfer.mode, &transfer.traveller.record) {
+        if let (Mode::Move, Some(record)) = (transfer.mode, transfer.traveller.record()) {
             memory.map_or(Ok(()), |memory| record.life.remember(memory))?;
             record.harness().sync_memory()?;
         }
@@ -379,12 +379,31 @@ impl Node {
         let left = deadline.saturating_duration_since(Instant::now());
         // The destination answers before we stop listening. What a hop takes off is small: a tour has many.
         let theirs = left.saturating_sub((left / 20).min(HOP_RESERVE));
+        transfer.begin_attempt();
         let body = match self.outbox.body(transfer) {
             Ok(body) => body,
-            Err(error) => return Step::Unclear(format!("reading the outbox: {error}")),
+            // It can't be sent again. If it has not arrived it never shall, and the agent stays.
+            Err(error) => {
+                self.damaged(&format!("outbox/{}: {error}", transfer.id));
+                return match self.ask(transfer, "transfer_cancel", deadline) {
+                    Step::Unknown => Step::Unclear("it does not answer for this agent".into()),
+                    step => step,
+                };
+            }
         };
+        if transfer.is_untried() {
+            // What reached nobody can be given up without asking, in later runs too.
+            let address = &transfer.destination.address;
+            if let Err(why) = wire::connect(address, deadline) {
+                return Step::Untouched(self.nothing_sent(transfer, &why.to_string()));
+            }
+            if let Err(error) = self.outbox.try_now(transfer) {
+                let failure = disk_failure("that a transfer is under way", &error);
+                return Step::Untouched(CallError::new(failure.code.as_str(), failure.message));
+            }
+        }
         let payload = format!("{body},\"timeout\":{:.3}}}", theirs.as_secs_f64().max(0.001));
-        transfer.begin_attempt();
+        transfer.begin_sending();
         let answer = match self.exchange(transfer, "receive_agent", &payload, deadline) {
             Ok(answer) => answer,
             Err(Step::Unknown) => return Step::Unclear("it does not know the agent".into()),
@@ -450,7 +469,7 @@ impl Node {
         let secret = &transfer.traveller.secret;
         let signed =
             wire::signed_request(kind, &transfer.traveller.id, secret, payload, RequestOptions::default())
-                .map_err(|failure| Step::Refused(CallError::new("bad_payload", failure.message)))?;
+                .map_err(|failure| Step::Untouched(CallError::new("bad_payload", failure.message)))?;
         let most = self.config().keys.max_message_bytes;
         match wire::exchange(&transfer.destination.address, &signed.line, deadline, most) {
             Ok(answer) if transfer.destination.unsigned || answer.genuine(secret, &signed.nonce) => {
@@ -461,12 +480,14 @@ impl Node {
                 let said = answer.error().map(|error| format!(": {error}")).unwrap_or_default();
                 Err(Step::Unclear(format!("it answered without a good signature{said}")))
             }
-            Err(ExchangeError::NotSent(why)) => {
-                let text = format!("{} ({why}): nothing was sent", transfer.destination.name);
-                Err(Step::Untouched(CallError::new("unreachable", text)))
-            }
+            Err(ExchangeError::NotSent(why)) => Err(Step::Untouched(self.nothing_sent(transfer, &why))),
             Err(ExchangeError::Unclear(why)) => Err(Step::Unclear(why)),
         }
+    }
+
+    fn nothing_sent(&self, transfer: &Transfer, why: &str) -> CallError {
+        let text = format!("{} ({why}): nothing was sent", transfer.destination.name);
+        CallError::new("unreachable", text)
     }
 
     /// The caller's own deadline has passed: only a durable `refused` brings the agent back.
@@ -596,14 +617,17 @@ impl Node {
             false => Ok(()),
         };
         crash::point("outcome-recorded");
-        if let (Mode::Move, Some(record)) = (transfer.mode, &traveller.record) {
+        if let (Mode::Move, Some(record)) = (transfer.mode, traveller.record()) {
             {
                 let mut registry = lock(&self.registry);
-                if registry.remove(record) {
+                if registry.remove(&record) {
                     registry.note_departure(&traveller.id, &transfer.destination.name);
                 }
             }
-            record.discard();
+            match record.discard() {
+                Ok(()) => traveller.release(),
+                Err(error) => self.not_written("that an agent has left", &error),
+            }
             record.life.retire();
         }
         crash::point("generation-removed");
@@ -624,24 +648,42 @@ impl Node {
             Ok(()) => {
                 self.close(transfer);
                 if !transfer.destination.unsigned {
-                    let (node, transfer) = (Arc::clone(self), Arc::clone(transfer));
-                    // If this is lost the destination keeps a small entry for longer; nothing else.
-                    self.in_background(move || {
-                        let _ = node.ask_to_forget(&transfer);
-                    });
+                    self.forget_in_background(transfer);
                 }
             }
         }
         answer
     }
 
-    /// Tells the destination to forget; when it has, the outbox does, too.
+    /// Tells the destination to forget; when it has, the outbox does, too. Not before what it would be
+    /// asked for again is done, on disk too.
     fn tell_to_forget(&self, transfer: &Transfer) {
-        if self.ask_to_forget(transfer) {
+        let gone = || match (transfer.mode, transfer.outcome(), transfer.traveller.record()) {
+            (Mode::Move, Some(Outcome::Arrived), Some(record)) => {
+                record.discard().map(|()| transfer.traveller.release())
+            }
+            _ => Ok(()),
+        };
+        let done = self.outbox.record(transfer).and_then(|()| gone());
+        if let Err(error) = &done {
+            self.not_written("the end of a transfer", error);
+        }
+        if done.is_ok() && transfer.leave_until_forgotten() {
+            return;
+        }
+        if done.is_ok() && self.ask_to_forget(transfer) {
             self.close(transfer);
         } else {
             transfer.leave();
         }
+    }
+
+    /// If this is lost the destination keeps a small entry for longer; nothing else.
+    fn forget_in_background(self: &Arc<Self>, transfer: &Arc<Transfer>) {
+        let (node, transfer) = (Arc::clone(self), Arc::clone(transfer));
+        self.in_background(move || {
+            let _ = node.ask_to_forget(&transfer);
+        });
     }
 
     fn ask_to_forget(&self, transfer: &Transfer) -> bool {
@@ -657,7 +699,12 @@ impl Node {
     }
 
     /// The agent stays; its messages go on. `outcome`: the destination's ledger has an entry of it.
-    fn stays(&self, transfer: &Transfer, error: CallError, outcome: Option<Outcome>) -> CallError {
+    fn stays(
+        self: &Arc<Self>,
+        transfer: &Arc<Transfer>,
+        error: CallError,
+        outcome: Option<Outcome>,
+    ) -> CallError {
         let traveller = &transfer.traveller;
         let fields = [
             ("agent", traveller.id.as_str()),
@@ -667,22 +714,28 @@ impl Node {
         ];
         self.log.event(Level::Warn, "agent_not_sent", &fields);
         self.note_journey(traveller, transfer.mode, &transfer.destination.name, error.code);
-        let here = traveller.record.as_ref().filter(|record| !record.life.is_over());
+        let here = traveller.record().filter(|record| !record.life.is_over());
         if transfer.mode == Mode::Move && here.is_none() && self.outbox.is_stored(transfer) {
             self.supersede(transfer);
             return error;
         }
-        let recorded = match outcome.filter(|_| self.outbox.is_stored(transfer)) {
+        let stored = self.outbox.is_stored(transfer);
+        let recorded = match outcome.filter(|_| stored) {
             Some(outcome) => self.outbox.conclude(transfer, outcome, false),
             None => self.outbox.close(transfer),
         };
         if let Err(error) = recorded {
             self.not_written("the end of a transfer", &error);
         }
+        if let (Some(_), false) = (outcome, stored) {
+            // The answer to the only attempt that there will be.
+            self.forget_in_background(transfer);
+        }
         crash::point("refusal-received");
         if let (Mode::Move, Some(record)) = (transfer.mode, here) {
             record.life.set_departing(false);
         }
+        traveller.release();
         error
     }
 

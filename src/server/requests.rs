@@ -3,7 +3,7 @@
 use crate::log::{clipped, Level};
 use crate::node::arrive::{word_of, Arrival};
 use crate::node::messages::{self, deadline};
-use crate::node::senders::{not_its_own, transfer_of, Proof, Sender, Signed};
+use crate::node::senders::{not_its_own, transfer_of, NotNow, Proof, Sender, Signed};
 use crate::node::{Heard, Node};
 use crate::wire::{freshness, unix_now, Answer, Code, Failure, Request};
 use serde_json::value::RawValue;
@@ -94,7 +94,11 @@ fn carry_out(
         // Its source is told to send the transfer again, and that gets its refusal.
         (Proof::Namesake, "transfer_status") => {}
         (Proof::Namesake, _) => return Err(namesake(request)),
-        _ => node.first_time(signed, request)?,
+        _ => match node.first_time(signed, request) {
+            // Acting twice on it would change nothing, and on a full disk people need to look around.
+            Err(why) if !why.noted && signed.proof == Proof::Registered && only_asks(&request.kind) => {}
+            other => other?,
+        },
     }
     node.authorise(signed, request)?;
     if node.is_stopping() {
@@ -172,6 +176,11 @@ fn carry_out(
     }
 }
 
+/// Whether a message of this type changes nothing.
+fn only_asks(kind: &str) -> bool {
+    matches!(kind, "list_agents" | "describe_container" | "network_tree" | "list_outbox" | "transfer_status")
+}
+
 /// `receive_agent` has an order of its own: the ledger answers for a transfer that it knows, and each
 /// refusal says where the transfer stands.
 fn receive(
@@ -181,14 +190,19 @@ fn receive(
     fresh: Result<(), Failure>,
     heard: &Heard,
 ) -> Answer {
-    let told = |failure: Failure, word: &str| failed(node, request, &failure.with_value("transfer", word));
+    let told = |failure: Failure, word: Option<&str>| {
+        let failure = word.into_iter().fold(failure, |failure, word| failure.with_value("transfer", word));
+        failed(node, request, &failure)
+    };
     if signed.proof == Proof::Namesake {
-        return told(fresh.err().unwrap_or_else(|| namesake(request)), "refused");
+        return told(fresh.err().unwrap_or_else(|| namesake(request)), Some("refused"));
     }
     if let Err(failure) = fresh {
-        // Noted, so that these bytes do not act later, when the clocks agree.
-        let _ = node.first_time(signed, request);
-        return told(failure, "untouched");
+        // Noted, so that these bytes do not act later, when the clocks agree. A copy that comes late, of an
+        // attempt that the ledger knows, says nothing about that: its source asks.
+        let noted = node.first_time(signed, request).map_or_else(|why| why.noted, |()| true);
+        let promised = noted && !node.knows_transfer(request);
+        return told(failure, promised.then_some("untouched"));
     }
     let order = read::<messages::Receive>(request).and_then(|order| {
         order.check()?;
@@ -204,14 +218,14 @@ fn receive(
     };
     let allowed = || {
         node.first_time(signed, request)?;
-        node.authorise(signed, request)
+        node.authorise(signed, request).map_err(NotNow::from)
     };
     if let Sender::Operator(_) = signed.sender {
         // Before the ledger: not even a refusal is written on the word of one who may not.
         if let Err(failure) = node.authorise(signed, request) {
-            let failure = allowed().err().unwrap_or(failure);
-            let word = word_of(&failure);
-            return told(failure, word);
+            let why = allowed().err().unwrap_or(failure.into());
+            let word = word_of(&why);
+            return told(why.failure, word);
         }
     }
     let arrival =
@@ -222,7 +236,7 @@ fn receive(
         match signed.proof {
             Proof::OwnSource => node.admit_stranger()?,
             // Its entry has been forgotten since: it speaks for nothing any more.
-            Proof::Transfer => return Err(namesake(request)),
+            Proof::Transfer => return Err(namesake(request).into()),
             _ => {}
         }
         heard.accepted();

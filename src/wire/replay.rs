@@ -123,7 +123,7 @@ impl ReplayWindow {
 
     /// Forgets what is too old, of all senders, and the senders of which nothing remains. A sender's own
     /// floor, once too old to matter, goes into the common one, so that it still holds.
-    fn sweep(&mut self, now: i64) {
+    pub fn sweep(&mut self, now: i64) {
         // Also when the clock was set back, lest the next sweep be far away.
         if now.abs_diff(self.swept) <= self.skew.unsigned_abs() / 2 {
             return;

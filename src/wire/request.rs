@@ -223,7 +223,24 @@ pub fn random_nonce() -> io::Result<String> {
 /// The clock, in Unix seconds.
 pub fn unix_now() -> i64 {
     let seconds = |time: SystemTime| time.duration_since(UNIX_EPOCH).map(|since| since.as_secs());
-    seconds(SystemTime::now()).ok().and_then(|seconds| i64::try_from(seconds).ok()).unwrap_or(0)
+    seconds(SystemTime::now()).ok().and_then(|seconds| i64::try_from(seconds).ok()).unwrap_or(0) + set_by()
+}
+
+/// By how much a test has set the clock of this process, in seconds: what the file says that the
+/// environment variable `AGENTCONTAINER_CLOCK_FILE` names. A release build knows no such thing.
+#[cfg(debug_assertions)]
+fn set_by() -> i64 {
+    use std::sync::OnceLock;
+    static FILE: OnceLock<Option<std::ffi::OsString>> = OnceLock::new();
+    let file = FILE.get_or_init(|| std::env::var_os("AGENTCONTAINER_CLOCK_FILE"));
+    let text = file.as_ref().and_then(|file| std::fs::read_to_string(file).ok());
+    text.and_then(|text| text.trim().parse().ok()).unwrap_or(0)
+}
+
+#[cfg(not(debug_assertions))]
+#[inline(always)]
+fn set_by() -> i64 {
+    0
 }
 
 #[cfg(test)]
