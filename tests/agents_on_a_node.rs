@@ -546,3 +546,71 @@ fn an_agent_that_closed_its_loops_descriptors_works_again_at_the_next_message() 
         );
     }
 }
+
+#[test]
+fn a_memory_that_cannot_be_taken_does_not_travel_as_it_was() {
+    let far = Lab::start("elsewhere");
+    let lab = Lab::start("stale");
+    let body = "v = 0\ndef get_state(self):\n    if self.v < 0:\n        raise ValueError('not today')\n    return self.v\ndef set_state(self, state):\n    self.v = state\ndef on_message(self, ctx, m):\n    if m == 'go':\n        try:\n            ctx.move('elsewhere', {})\n        except ValueError as error:\n            return str(error)\n    self.v = m\n    return m";
+    lab.deploy(&agent("keeper", body));
+    lab.invoke("keeper", json!(5));
+    lab.invoke("keeper", json!(-5));
+    for mode in ["clone", "move"] {
+        let to = far.address().to_string();
+        let order = json!({"agent_id": "keeper", "destination": to, "mode": mode});
+        let (code, text) = lab.err("dispatch_agent", order);
+        assert!(code == "agent_error" && text.contains("ValueError: not today"), "{code} {text}");
+    }
+    assert_eq!(lab.invoke("keeper", json!("go")), "not today");
+    assert!(lab.has("keeper") && !far.has("keeper"));
+    // What can be taken again goes.
+    lab.invoke("keeper", json!(7));
+    let order = json!({"agent_id": "keeper", "destination": far.address().to_string(), "mode": "move"});
+    lab.ok("dispatch_agent", order);
+    assert_eq!(far.running.node.agent("keeper").unwrap().life.memory().as_deref(), Some("7"));
+}
+
+#[test]
+fn an_agent_does_not_find_the_files_of_another_that_had_its_id() {
+    let lab = Lab::start("leftover");
+    let body = "def on_message(self, ctx, m):\n    import os\n    return os.listdir(ctx.state_dir())";
+    // As a node of an earlier version left them, or one that was ended before it could tidy up.
+    let left = lab.dir.path().join("state/agents/late/state");
+    std::fs::create_dir_all(&left).unwrap();
+    std::fs::write(left.join("another's"), "x").unwrap();
+    lab.deploy(&agent("late", body));
+    assert_eq!(lab.invoke("late", json!({})), json!([]));
+    let own = lab.running.node.agent("late").unwrap().state_dir().join("own");
+    std::fs::write(own, "x").unwrap();
+    lab.deploy(&agent("late", body));
+    assert_eq!(lab.invoke("late", json!({})), json!(["own"]), "its own stay");
+    lab.ok("remove_agent", json!({"agent_id": "late"}));
+    lab.deploy(&agent("late", body));
+    assert_eq!(lab.invoke("late", json!({})), json!([]));
+}
+
+#[test]
+fn a_file_name_that_no_message_can_say_is_named() {
+    let lab = Lab::start("names");
+    let body = "def on_message(self, ctx, m):\n    import os\n    place = os.fsencode(ctx.state_dir())\n    if m == 'make':\n        os.mkdir(place + b'/sub')\n        open(place + b'/sub/a\\xff', 'w').close()\n    return 1";
+    lab.deploy(&agent("named", body));
+    lab.invoke("named", json!("make"));
+    let order = json!({"agent_id": "named", "destination": "127.0.0.1:9", "mode": "move"});
+    let (code, text) = lab.err("dispatch_agent", order);
+    assert!(
+        code == "rejected" && text.contains(r#""sub/a\xFF""#) && text.contains("rename"),
+        "{code} {text}"
+    );
+    assert_eq!(lab.ok("list_agents", json!({}))[0]["status"], "idle");
+}
+
+#[test]
+fn what_a_newer_source_sets_up_is_there_beside_an_older_memory() {
+    let lab = Lab::start("newer");
+    let first = "def __init__(self):\n    self.a = 1\ndef on_message(self, ctx, m):\n    self.a += 1\n    return self.a";
+    lab.deploy(&agent("grows", first));
+    lab.invoke("grows", json!({}));
+    let second = "def __init__(self):\n    self.a, self.b = 1, 2\ndef on_message(self, ctx, m):\n    return [self.a, self.b]";
+    lab.deploy(&agent("grows", second));
+    assert_eq!(lab.invoke("grows", json!({})), json!([2, 2]));
+}

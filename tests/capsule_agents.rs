@@ -3,7 +3,7 @@
 #[path = "support/mod.rs"]
 mod support;
 use agentcontainer::capsule::trust::Entry;
-use agentcontainer::capsule::{self, pack_agent, Agent, PackOptions, PrivateKey, Registry, Signing};
+use agentcontainer::capsule::{self, pack_agent, Agent, HmacKey, PackOptions, PrivateKey, Registry, Signing};
 use agentcontainer::node::federation::TreeNode;
 use agentcontainer::node::Keys;
 use serde_json::{json, Value};
@@ -156,4 +156,110 @@ fn a_stranger_may_come_in_a_capsule() {
     let forged = capsule.replacen("bmV", "bmW", 1).replace("created_by: ", "created_by: x");
     let answer = lab.ask_as("someone", "guess", "receive_agent", &json!({"capsule": forged}).to_string());
     assert!(!answer.is_ok() && !lab.has("someone"), "{}", answer.line());
+}
+
+/// A node whose tree has `far` below it.
+fn above(name: &str, far: &[&Lab]) -> Lab {
+    let children = far.iter().map(|far| far.tree_node(vec![])).collect();
+    let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let tree = TreeNode { children, ..TreeNode::leaf(name, "127.0.0.1", port) };
+    Lab::with(Keys { listen_port: port, federation: Some(tree), ..keys(name) })
+}
+
+#[test]
+fn a_node_that_cannot_sign_its_refusal_does_not_keep_the_agent_from_coming_back() {
+    let (key, other) = (PrivateKey::generate().unwrap(), PrivateKey::generate().unwrap());
+    let far = careful("far", &key, None);
+    let small = Lab::with(Keys { max_message_bytes: 20_000, ..keys("small") });
+    let taken = careful("taken", &key, None);
+    let namesake = agent("mover", BODY).replace("secret of mover", "another's secret");
+    deploy(&taken, &sealed(&namesake, signing(&key), &[]));
+    let near = above("near", &[&far, &small, &taken]);
+    let capsule = sealed(&agent("mover", BODY), signing(&other), &[]);
+    deploy(&near, &capsule);
+    let large = near.running.node.agent("mover").unwrap().state_dir().join("large");
+    std::fs::write(large, vec![b'x'; 30_000]).unwrap();
+    for (to, code, part) in [
+        ("far", "rejected", "not trusted by local registry"),
+        ("small", "too_large", "max_message_bytes"),
+        ("taken", "bad_signature", "mover"),
+    ] {
+        for how in ["clone", "move"] {
+            let message = json!({"agent_id": "mover", "message": {"go": to, "how": how}});
+            let (_, told) = near.err("invoke_agent", message);
+            assert!(told.contains(code) && told.contains(part), "{how} to {to}: {told}");
+            let order = json!({"agent_id": "mover", "destination": to, "mode": how});
+            let (told, text) = near.err("dispatch_agent", order);
+            assert!(told == code && text.contains(part), "{how} to {to}: {told} {text}");
+            assert_eq!(near.ok("list_agents", json!({}))[0]["status"], "idle", "{how} to {to}");
+        }
+    }
+    assert_eq!(near.ok("list_outbox", json!({})), json!([]));
+    assert!(!far.has("mover") && !small.has("mover"));
+    assert_eq!(taken.invoke("mover", json!({}))[1], Value::Null, "the one that lives there is as it was");
+}
+
+#[test]
+fn a_fresh_deployment_of_a_capsule_begins_with_what_it_holds() {
+    let lab = Lab::start("fresh");
+    let capsule = sealed(&agent("again", BODY), Signing::None, &[]);
+    deploy(&lab, &capsule);
+    let note = || lab.running.node.agent("again").unwrap().state_dir().join("note");
+    std::fs::write(note(), "mine").unwrap();
+    deploy(&lab, &capsule);
+    assert_eq!(lab.invoke("again", json!({})), json!([43, "mine"]), "without fresh it goes on");
+    lab.ok("deploy_agent", json!({"capsule": capsule, "activate_payload": {}, "fresh": true}));
+    assert_eq!(lab.invoke("again", json!({})), json!([42, null]));
+    // Of a plain source, `fresh` is about the memory.
+    std::fs::write(note(), "mine").unwrap();
+    lab.ok("deploy_agent", json!({"source_code": agent("again", BODY), "fresh": true}));
+    assert_eq!(lab.invoke("again", json!({})), json!([1, "mine"]));
+}
+
+#[test]
+fn a_capsule_that_no_node_takes_says_why_in_a_nodes_words() {
+    let lab = Lab::start("words");
+    let (key, source) = (PrivateKey::generate().unwrap(), agent("worded", BODY));
+    let without = Signing::Ed25519 { key: key.into(), inline: false };
+    for (capsule, part) in [
+        (sealed(&source, Signing::Hmac(HmacKey::new(b"shared").unwrap()), &[]), "--sign-ed25519-key"),
+        (sealed(&source, without, &[]), "no trust registry here has the key"),
+        (bundle(&[("agent.py", source.as_bytes()), ("memory.json", b"[1]")]), "an array, not an object"),
+        (bundle(&[("agent.py", source.as_bytes()), ("memory.json", b"null")]), "null, not an object"),
+    ] {
+        let (code, text) = lab.err("deploy_agent", json!({"capsule": capsule}));
+        assert!(code == "rejected" && text.contains(part) && !text.contains("--key-env"), "{text}");
+    }
+}
+
+/// An unsigned capsule of these files, whatever they are.
+fn bundle(files: &[(&str, &[u8])]) -> String {
+    let dir = support::TempDir::new("bundle");
+    for (name, bytes) in files {
+        dir.write(name, *bytes);
+    }
+    let mut text = Vec::new();
+    let content = capsule::pack::Content::read(dir.path()).unwrap();
+    capsule::pack::pack(&content, &PackOptions::default(), &mut text).unwrap();
+    String::from_utf8(text).unwrap()
+}
+
+#[test]
+fn names_that_no_node_has_are_told_and_the_trace_is_granted_like_a_call() {
+    let lab = Lab::start("asked");
+    let body = "def on_message(self, ctx, m):\n    try:\n        return ctx.trace\n    except Exception as error:\n        return [error.code, str(error)]";
+    let source = format!("AGENT_CAPABILITIES = ['fils', 'federation']\n{}", agent("asks", body));
+    let capsule = sealed(&source, Signing::None, &["trac", "stage"]);
+    deploy(&lab, &capsule);
+    let logged = lab.logged();
+    for part in [
+        "unknown_capability agent=asks name=fils in=AGENT_CAPABILITIES nearest=files",
+        "unknown_capability agent=asks name=trac in=requested_capabilities nearest=trace",
+    ] {
+        assert_eq!(logged.matches(part).count(), 1, "{part}: {logged}");
+    }
+    let told = lab.invoke("asks", json!({}));
+    assert!(told[0] == "forbidden" && told[1].as_str().unwrap().contains("requested_capabilities"), "{told}");
+    deploy(&lab, &sealed(&source, Signing::None, &["trace"]));
+    assert_eq!(lab.invoke("asks", json!({})), json!([]));
 }

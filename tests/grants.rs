@@ -57,7 +57,6 @@ fn who_came_on_its_own_signature_gets_less_and_a_change_counts_at_the_next_call(
         "send",
         "stage",
         "trace",
-        "wake",
     ];
     assert_eq!(told["activate_result"], json!(expected));
     forbidden(

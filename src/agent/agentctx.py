@@ -9,8 +9,8 @@ Bridge, both ways, one JSON text a line:
                      {"hook": n, "name": ..., "payload": ...}
                      {"reply": n, "result": ...} or {"reply": n, "error": {"code", "message", "detail"}}
     worker -> node   {"hello": slot}
-                     {"done": n, "result": ..., "memory"?: ..., "left"?: [...]}
-                     {"failed": n, "error": {"type", "text", "traceback"}, "memory"?: ..., "left"?: [...]}
+                     {"done": n, "result": ..., "memory"?: ..., "left"?: [...], "stale"?: ...}
+                     {"failed": n, "error": {"type", "text", "traceback"}, "memory"?: ..., "left"?: [...], "stale"?: ...}
                      {"call": n, "hook": n or null, "name": ..., "args": {...}, "memory"?: ...}
 """
 import collections.abc
@@ -192,7 +192,7 @@ class Memory:
             self.left += (safe_text("%s (%s)" % (name, name_of(type(value)))),)
 
     def news(self):
-        """Frame members after a hook: `memory` if it changed, `left` if something new stays behind."""
+        """Frame members after a hook: `memory` if it changed, `left` if something new stays behind, `stale` if it can't be taken."""
         members = ""
         try:
             text = self.text()
@@ -200,7 +200,9 @@ class Memory:
                 members = ',"memory":' + text
                 self.sent = text
         except Exception as wrong:  # the hook's own answer must still leave
-            print("the agent's memory could not be taken: %s" % describe(wrong)["text"], file=sys.stderr)
+            told = describe(wrong)
+            print("the agent's memory could not be taken: %s" % told["text"], file=sys.stderr)
+            members = ',"stale":' + dumps("%s: %s" % (told["type"], told["text"]))
         if self.left:
             members += ',"left":' + dumps(list(self.left))
             self.left = ()
@@ -477,7 +479,15 @@ class Context:
         self._state_dir = facts.get("state_dir")
         self.agent_id = facts["agent_id"]
         self.container_name = facts.get("container_name")
-        self.trace = facts.get("trace") or []
+        self._trace = facts.get("trace")
+        self._trace_denied = facts.get("trace_denied")
+
+    @property
+    def trace(self):
+        """The hops behind the agent, oldest first."""
+        if self._trace_denied:
+            raise CtxError("forbidden", self._trace_denied)
+        return self._trace
 
     def _call(self, name, args, extra="", convert=None):
         try:

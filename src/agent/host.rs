@@ -26,6 +26,12 @@ pub trait Host: Send + Sync {
     /// Whether a call of this name is over in microseconds and may run on the bridge's own thread.
     fn is_quick(&self, name: &str) -> bool;
 
+    /// Whether the agent may use this name of `ctx`.
+    ///
+    /// # Errors
+    /// `forbidden`, as the agent sees it.
+    fn may(&self, name: &str) -> Result<(), CallError>;
+
     /// Carries out a call. Several may run at once.
     ///
     /// # Errors

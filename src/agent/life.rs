@@ -5,7 +5,7 @@ use super::process::{Done, HookError, Loaded, Process};
 use super::turn::{NoTurn, Queue};
 use super::{Manifest, Pool};
 use crate::sync::{lock, Crew};
-use serde_json::json;
+use serde_json::{json, Value};
 use std::io;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, OnceLock};
@@ -39,6 +39,8 @@ pub trait Keep: Send + Sync {
 struct Memory {
     text: Option<Arc<str>>,
     unkept: bool,
+    /// Why it is older than the last hook.
+    stale: Option<String>,
 }
 
 /// One generation of one agent.
@@ -109,6 +111,7 @@ impl Turn {
         host: &dyn Fn() -> Arc<dyn Host>,
     ) -> Result<Done, HookError> {
         let mut done = self.load(deadline, host)?.hook(hook, payload, deadline)?;
+        lock(&self.life.memory).stale = done.stale.take();
         let before = self.life.memory();
         done.memory = done.memory.filter(|memory| Some(memory.get()) != before.as_deref());
         let kept = match &done.memory {
@@ -133,7 +136,7 @@ impl Life {
             pool,
             crew,
             queue,
-            memory: Mutex::new(Memory { text: memory, unkept: false }),
+            memory: Mutex::new(Memory { text: memory, ..Memory::default() }),
             keep: OnceLock::new(),
             process: Mutex::new(None),
             used: Mutex::new(Instant::now()),
@@ -200,6 +203,13 @@ impl Life {
         lock(&self.memory).text.clone()
     }
 
+    /// Why the memory is older than what the agent's process knows, if it is: it could not be taken.
+    pub fn stale(&self) -> Option<String> {
+        // With the process went what it knew: the memory is all there is.
+        self.pid()?;
+        lock(&self.memory).stale.clone()
+    }
+
     /// Says where the memory is kept from now on; what it is now is kept there already.
     pub fn keep_in(&self, keep: Arc<dyn Keep>) {
         lock(&self.memory).unkept = false;
@@ -214,7 +224,8 @@ impl Life {
         {
             let mut here = lock(&self.memory);
             if here.text.as_deref() != Some(memory) {
-                *here = Memory { text: Some(memory.into()), unkept: true };
+                here.text = Some(memory.into());
+                here.unkept = true;
             }
         }
         self.keep_what_is_not()
@@ -272,11 +283,13 @@ impl Life {
     fn start(&self, deadline: Instant, host: &dyn Fn() -> Arc<dyn Host>) -> Result<Loaded, HookError> {
         let parked = self.pool.take().map_err(|error| HookError::NoProcess(error.to_string()))?;
         let secret = self.spec.manifest.secret.expose();
-        Process::load(parked, &self.facts(), deadline, &self.pool.settings, secret, host(), &self.crew)
+        let host = host();
+        let facts = self.facts(&*host);
+        Process::load(parked, &facts, deadline, &self.pool.settings, secret, host, &self.crew)
     }
 
     /// The load order.
-    fn facts(&self) -> String {
+    fn facts(&self, host: &dyn Host) -> String {
         let spec = &self.spec;
         let head = json!({
             "source": &*spec.source,
@@ -287,11 +300,11 @@ impl Life {
         })
         .to_string();
         let memory = self.memory();
-        format!(
-            "{},\"trace\":{},\"memory\":{}}}",
-            &head[..head.len() - 1],
-            spec.trace,
-            memory.as_deref().unwrap_or("null")
-        )
+        // The one that is no call: what is not granted does not get there.
+        let trace = match host.may("trace") {
+            Ok(()) => format!("\"trace\":{}", spec.trace),
+            Err(denied) => format!("\"trace_denied\":{}", Value::from(denied.message)),
+        };
+        format!("{},{trace},\"memory\":{}}}", &head[..head.len() - 1], memory.as_deref().unwrap_or("null"))
     }
 }

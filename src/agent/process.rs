@@ -78,6 +78,8 @@ pub struct Done {
     pub outcome: Result<Box<RawValue>, AgentError>,
     /// The agent's memory, if the hook changed it.
     pub memory: Option<Box<RawValue>>,
+    /// Why its memory could not be taken: what the node has is older than the hook.
+    pub stale: Option<String>,
 }
 
 /// A hook that did not.
@@ -127,6 +129,7 @@ struct Frame {
     memory: Option<Box<RawValue>>,
     #[serde(default)]
     left: Vec<String>,
+    stale: Option<String>,
     call: Option<u64>,
     hook: Option<u64>,
     name: Option<String>,
@@ -472,8 +475,12 @@ impl Side {
     }
 
     fn take(&mut self, frame: Frame) -> Result<(), String> {
-        let Frame { loaded, refused, done, failed, result, error, memory, mut left, call, name, args, hook } =
+        let Frame { loaded, refused, done, failed, result, error, memory, mut left, mut stale, call, .. } =
             frame;
+        let (name, args, hook) = (frame.name, frame.args, frame.hook);
+        if let Some(why) = &mut stale {
+            cut(why, ERROR_BYTES[0]);
+        }
         if !left.is_empty() {
             left.truncate(MOST_LEFT);
             left.iter_mut().for_each(|name| cut(name, ERROR_BYTES[0]));
@@ -485,18 +492,19 @@ impl Side {
         match (loaded, refused, done, failed, call) {
             (Some(_), None, None, None, None) => {
                 let outcome = Ok(RawValue::NULL.to_owned());
-                self.process.finish(LOAD, Ok(Done { outcome, memory }));
+                self.process.finish(LOAD, Ok(Done { outcome, memory, stale }));
             }
             (None, Some(error), None, None, None) => {
-                self.process.finish(LOAD, Ok(Done { outcome: Err(error.fit_to_tell(&self.secret)), memory }));
+                self.process
+                    .finish(LOAD, Ok(Done { outcome: Err(error.fit_to_tell(&self.secret)), memory, stale }));
             }
             (None, None, Some(number), None, None) => {
                 let outcome = Ok(result.ok_or("a result frame without a result")?);
-                self.process.finish(number, Ok(Done { outcome, memory }));
+                self.process.finish(number, Ok(Done { outcome, memory, stale }));
             }
             (None, None, None, Some(number), None) => {
                 let outcome = Err(error.ok_or("a failure frame without an error")?.fit_to_tell(&self.secret));
-                self.process.finish(number, Ok(Done { outcome, memory }));
+                self.process.finish(number, Ok(Done { outcome, memory, stale }));
             }
             (None, None, None, None, Some(number)) => {
                 let name = name.ok_or("a call without a name")?;

@@ -23,6 +23,9 @@ pub const STATE: &str = "state/";
 /// How long the capsule may be as a JSON string: a line of 32 MiB has to hold the rest of the message.
 pub const MAX_QUOTED_BYTES: usize = (32 << 20) - (64 << 10);
 
+/// How many files an agent travels with, at most.
+pub const MAX_STATE_FILES: usize = 10_000;
+
 /// What an agent consists of.
 #[derive(Clone, Copy, Debug)]
 pub struct Agent<'a> {
@@ -49,7 +52,12 @@ pub fn pack_agent(agent: &Agent<'_>, options: &PackOptions) -> Result<String, Ca
         writer.add(MEMORY, memory.as_bytes())?;
     }
     if let Some(state) = agent.state {
+        let before = writer.count();
         walk::add_directory(&mut writer, state, STATE)?;
+        if writer.count() - before > MAX_STATE_FILES {
+            let what = format!("more than {MAX_STATE_FILES} files, which no node takes: {}", state.display());
+            return Err(CapsuleError::Pack(what));
+        }
     }
     let options = PackOptions { capsule_type: TYPE.into(), ..options.clone() };
     let mut text = Vec::new();

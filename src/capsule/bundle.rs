@@ -196,6 +196,11 @@ impl Writer {
         Ok(())
     }
 
+    /// How many files it has so far.
+    pub fn count(&self) -> usize {
+        self.files.len()
+    }
+
     /// The payload, and the list for the manifest.
     pub fn finish(mut self) -> (Vec<u8>, Vec<ManifestFile>) {
         self.json.push_str("],\"format\":\"");

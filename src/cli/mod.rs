@@ -142,7 +142,7 @@ const COMMANDS: &[Command] = &[
             &[
                 ACTIVATE,
                 flag("no-activate", "only register it"),
-                flag("fresh", "forget the memory of the agent that has its place"),
+                flag("fresh", "forget the memory of the agent that has its place (with a capsule: its files, too)"),
                 opt("metadata", "JSON", "an object merged into the agent's metadata"),
                 flag("queue", "leave it to the outbox of the node on this machine, until HOST:PORT is seen"),
                 outbox::NODE,

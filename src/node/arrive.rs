@@ -63,14 +63,16 @@ impl Node {
         let deadline = deadline(order.timeout, self.hook_limit())?;
         let mut package = self.open_package(order.source_code.as_deref(), order.capsule.as_deref())?;
         self.check_id(&package.manifest.id)?;
-        let here = self.agent(&package.manifest.id).filter(|_| !order.fresh);
+        let lives = self.agent(&package.manifest.id);
+        let here = lives.clone().filter(|_| !order.fresh);
         let packed = package.memory.take();
         let files = std::mem::take(&mut package.files);
         let incoming = Incoming {
             origin: Origin::Admin,
             memory: here.as_ref().map_or(packed, |record| record.life.memory()),
-            // What an agent that lives here has stays; else what the capsule holds, if anything.
-            files: Some(files).filter(|files| here.is_none() && !files.is_empty()),
+            // What an agent that lives here has stays, unless it is to begin with what its capsule holds.
+            // Where none lives, what lies there was another's.
+            files: Some(files).filter(|_| lives.is_none() || (order.fresh && package.sealed.is_some())),
             metadata: merged(here.map(|record| lock(&record.metadata).clone()), order.agent_metadata),
             trace: Vec::new(),
             transfer: None,

@@ -10,6 +10,7 @@ use rustix::fs::{Dir, FileType, Mode, OFlags};
 use rustix::io::Errno;
 use std::collections::HashSet;
 use std::ffi::OsStr;
+use std::fmt::Display;
 use std::fs::{self, File};
 use std::io::{self, Read};
 use std::os::fd::OwnedFd;
@@ -22,7 +23,7 @@ use std::sync::{Arc, Mutex};
 /// Up to how many files are synced one by one.
 const SYNCED_ALONE: usize = 32;
 /// How many files travel with an agent.
-const MOST_FILES: usize = 10_000;
+const MOST_FILES: usize = crate::capsule::agent::MAX_STATE_FILES;
 
 /// The directories that generations use: one that is used is nobody else's, also when the agent has
 /// left and only its last hook still runs.
@@ -73,17 +74,22 @@ impl Drop for Place {
 /// place or the agent's: what they lead to is not the agent's.
 ///
 /// # Errors
-/// More than `most_bytes` (known before a file is read) or too many files, or a file that can't be read:
-/// the text names it.
-pub(super) fn gather(dir: &Path, most_bytes: usize) -> Result<Vec<StateFile>, String> {
-    let too_much =
-        || format!("its state directory holds more than travels ({most_bytes} bytes, {MOST_FILES} files)");
+/// `too_large`: more than `most_bytes` (known before a file is read) or too many files. `rejected`: a name
+/// that no message can say. `internal`: a file that can't be read. The text names the file.
+pub(super) fn gather(dir: &Path, most_bytes: usize) -> Result<Vec<StateFile>, Failure> {
+    let too_much = || {
+        let what =
+            format!("its state directory holds more than travels ({most_bytes} bytes, {MOST_FILES} files)");
+        Failure::new(Code::TooLarge, what)
+    };
+    let unread = |path: &Path, error: &dyn Display| {
+        Failure::new(Code::Internal, format!("reading {:?}: {error}", dir.join(path)))
+    };
     let mut files = Vec::new();
     let mut bytes = 0usize;
     let mut waiting = vec![PathBuf::new()];
     while let Some(below) = waiting.pop() {
-        let place = dir.join(&below);
-        let doing = |error: Errno| format!("reading {}: {error}", place.display());
+        let doing = |error: Errno| unread(&below, &error);
         let folder = match open_folder(dir, &below) {
             Ok(folder) => folder,
             Err(Errno::NOENT) => continue,
@@ -96,8 +102,12 @@ pub(super) fn gather(dir: &Path, most_bytes: usize) -> Result<Vec<StateFile>, St
                 continue;
             }
             let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
-            // A link, a socket or a device is none of what travels.
-            let Ok(opened) = rustix::fs::openat(&folder, name, flags, Mode::empty()) else { continue };
+            let opened = match rustix::fs::openat(&folder, name, flags, Mode::empty()) {
+                Ok(opened) => opened,
+                // A link, a socket or a device is none of what travels; nor is what has gone meanwhile.
+                Err(Errno::LOOP | Errno::NXIO | Errno::NODEV | Errno::NOENT) => continue,
+                Err(error) => return Err(unread(&below.join(name), &error)),
+            };
             let told = rustix::fs::fstat(&opened).map_err(doing)?;
             match FileType::from_raw_mode(told.st_mode) {
                 FileType::Directory => waiting.push(below.join(name)),
@@ -108,14 +118,18 @@ pub(super) fn gather(dir: &Path, most_bytes: usize) -> Result<Vec<StateFile>, St
                         return Err(too_much());
                     }
                     let path = below.join(name);
-                    let path = path
-                        .to_str()
-                        .ok_or_else(|| format!("the file name {} is not UTF-8", path.display()))?;
+                    let Some(name) = path.to_str() else {
+                        let why = format!(
+                            "the name of its file {path:?} is not UTF-8, and no such file travels; rename or \
+                             remove it"
+                        );
+                        return Err(Failure::new(Code::Rejected, why));
+                    };
                     let mut content = Vec::with_capacity(size);
                     // One that grows meanwhile counts with what it was.
                     let read = File::from(opened).take(size as u64).read_to_end(&mut content);
-                    read.map_err(|error| format!("reading {path}: {error}"))?;
-                    files.push(StateFile { path: path.to_owned(), content_base64: base64::encode(&content) });
+                    read.map_err(|error| unread(&path, &error))?;
+                    files.push(StateFile { path: name.to_owned(), content_base64: base64::encode(&content) });
                 }
                 _ => {}
             }
@@ -225,11 +239,11 @@ mod tests {
         let files = gather(&dir, 100).unwrap();
         let names: Vec<_> = files.iter().map(|file| file.path.as_str()).collect();
         assert_eq!(names, ["a.txt", "deep/er/b"]);
-        assert!(gather(&dir, 2).unwrap_err().contains("more than travels"));
+        assert!(gather(&dir, 2).unwrap_err().message.contains("more than travels"));
         // Known from its size, before a byte of it is read.
         let huge = std::fs::File::create(dir.join("huge")).unwrap();
         huge.set_len(1 << 40).unwrap();
-        assert!(gather(&dir, 1 << 20).unwrap_err().contains("more than travels"));
+        assert!(gather(&dir, 1 << 20).unwrap_err().message.contains("more than travels"));
     }
 
     #[test]

@@ -54,6 +54,8 @@ enum Step {
     Untouched(CallError),
     /// Nobody can say.
     Unclear(String),
+    /// It says no, for good, in an answer that it could not sign.
+    Denied(CallError),
     /// The destination does not know the transfer, or the agent. Whoever says so, sending the same
     /// transfer once more does no harm.
     Unknown,
@@ -90,6 +92,13 @@ impl Node {
             }
             NoTurn::Late => Failure::new(Code::Timeout, format!("{} is busy with a hook", record.id)),
         })?;
+        if let Some(why) = record.life.stale() {
+            let text = format!(
+                "the memory of {} could not be taken after its last hook ({why}); sent on, it would forget that",
+                record.id
+            );
+            return Err(Failure::new(Code::AgentError, text));
+        }
         if let Some(patch) = order.metadata_patch {
             lock(&record.metadata).extend(patch);
             record.rewrite().map_err(|error| disk_failure("the agent's metadata", &error))?;
@@ -349,11 +358,13 @@ impl Node {
                 None
             }
             Step::Unknown => None,
-            Step::Unclear(why) if transfer.mode == Mode::Clone && !transfer.queued => {
+            Step::Unclear(why) | Step::Denied(CallError { message: why, .. })
+                if transfer.mode == Mode::Clone && !transfer.queued =>
+            {
                 let text = format!("{}: {why}; the copy may have arrived", transfer.destination.name);
                 Some(Err(self.stays(transfer, CallError::new("timeout", text), None)))
             }
-            Step::Unclear(why) => {
+            Step::Unclear(why) | Step::Denied(CallError { message: why, .. }) => {
                 self.becomes_unclear(transfer, &why);
                 None
             }
@@ -407,6 +418,7 @@ impl Node {
         let answer = match self.exchange(transfer, "receive_agent", &payload, deadline) {
             Ok(answer) => answer,
             Err(Step::Unknown) => return Step::Unclear("it does not know the agent".into()),
+            Err(Step::Denied(error)) => return self.settle_denied(transfer, error, deadline),
             Err(step) => return step,
         };
         let word = answer.field("transfer").unwrap_or("\"\"").trim_matches('"').to_owned();
@@ -417,6 +429,18 @@ impl Node {
             _ => Step::Unclear(
                 answer.error().unwrap_or("its answer does not say where the transfer stands").to_owned(),
             ),
+        }
+    }
+
+    /// What a destination refuses before it has a secret to sign with (the agent's stands in a capsule
+    /// that breaks its policy, or in a line that is too long for it), it says without a signature. What
+    /// it can sign is that this transfer never acts there.
+    fn settle_denied(&self, transfer: &Transfer, error: CallError, deadline: Instant) -> Step {
+        match self.ask(transfer, "transfer_cancel", deadline) {
+            Step::Refused(_) => Step::Refused(error),
+            // An earlier copy got through.
+            arrived @ Step::Arrived(_) => arrived,
+            _ => Step::Denied(error),
         }
     }
 
@@ -454,6 +478,9 @@ impl Node {
                 );
                 Step::Refused(CallError::new("rejected", text))
             }
+            // Signed with the agent's secret, it says that another agent has this id there: none of
+            // this one's transfers gets in.
+            _ if answer.known_code() == Some(Code::BadSignature) => Step::Refused(refusal(transfer, &answer)),
             _ => Step::Unclear(answer.error().unwrap_or("an answer that tells nothing").to_owned()),
         }
     }
@@ -476,6 +503,9 @@ impl Node {
                 Ok(answer)
             }
             Ok(answer) if answer.known_code() == Some(Code::UnknownSender) => Err(Step::Unknown),
+            Ok(answer) if answer.known_code().is_some_and(is_final) => {
+                Err(Step::Denied(refusal(transfer, &answer)))
+            }
             Ok(answer) => {
                 let said = answer.error().map(|error| format!(": {error}")).unwrap_or_default();
                 Err(Step::Unclear(format!("it answered without a good signature{said}")))
@@ -540,7 +570,9 @@ impl Node {
                 Err(Failure::new(Code::Rejected, text))
             }
             Step::Unclear(why) => Err(self.cannot_cancel(&transfer, &why)),
-            Step::Untouched(error) => Err(self.cannot_cancel(&transfer, &error.message)),
+            Step::Untouched(error) | Step::Denied(error) => {
+                Err(self.cannot_cancel(&transfer, &error.message))
+            }
             Step::Unknown => Err(self.cannot_cancel(&transfer, "it does not answer for this agent")),
         }
     }
@@ -585,7 +617,9 @@ impl Node {
         match self.exchange(transfer, "receive_agent", &format!("{body}}}"), deadline) {
             Ok(answer) if answer.is_ok() => Ok(self.arrived(transfer, whole(&answer), true)),
             Ok(answer) => Err(self.stays(transfer, refusal(transfer, &answer), None)),
-            Err(Step::Untouched(error) | Step::Refused(error)) => Err(self.stays(transfer, error, None)),
+            Err(Step::Untouched(error) | Step::Refused(error) | Step::Denied(error)) => {
+                Err(self.stays(transfer, error, None))
+            }
             Err(Step::Unclear(why)) => {
                 let text = format!(
                     "{}, a node that signs nothing: {why}; the agent stays here and may be there too",
@@ -770,7 +804,7 @@ impl Node {
         let mut trace = record.trace.clone();
         trace.push(self.own_hop(record, &journey.destination));
         let files = state_files::gather(record.state_dir(), most)
-            .map_err(|why| CallError::new("too_large", format!("{}: {why}", record.id)))?;
+            .map_err(|why| CallError::new(why.code.as_str(), format!("{}: {}", record.id, why.message)))?;
         let head = json!({
             "mode": journey.mode.as_str(),
             "trace": trace,
@@ -859,6 +893,19 @@ fn queued_answer(transfer: &Transfer) -> Result<Box<RawValue>, CallError> {
     let mut told = transfer.summary();
     told["status"] = "queued".into();
     serde_json::value::to_raw_value(&told).map_err(|error| CallError::new("internal", error.to_string()))
+}
+
+/// Whether an error means the same for the same message at any other time.
+fn is_final(code: Code) -> bool {
+    !matches!(
+        code,
+        Code::Busy
+            | Code::ShuttingDown
+            | Code::StaleTimestamp
+            | Code::Replayed
+            | Code::Timeout
+            | Code::UnknownSender
+    )
 }
 
 fn refusal(transfer: &Transfer, answer: &ReceivedAnswer) -> CallError {

@@ -1,6 +1,7 @@
 //! What an agent may call: what the node grants, narrowed to what the agent asks for.
 
 use crate::agent::host::CallError;
+use crate::node::config::nearest;
 use crate::roster::grants::Grant;
 use crate::roster::groups::{self, GROUPS};
 
@@ -36,13 +37,38 @@ impl Asked<'_> {
     }
 }
 
+impl<'a> Asked<'a> {
+    /// Names that this node does not have, and where each stands.
+    pub fn unknown(self) -> impl Iterator<Item = (&'static str, &'a str)> {
+        let lists = [("AGENT_CAPABILITIES", self.source), ("requested_capabilities", self.capsule)];
+        let all = |(of, names): (&'static str, Option<&'a [String]>)| {
+            names.unwrap_or_default().iter().map(move |name| (of, name.as_str()))
+        };
+        lists.into_iter().flat_map(all).filter(|(_, name)| !is_known(name))
+    }
+}
+
+fn known() -> impl Iterator<Item = &'static str> {
+    groups::names().chain(FREE)
+}
+
+/// Whether a name is that of a group or a call.
+pub fn is_known(name: &str) -> bool {
+    known().any(|known| known == name)
+}
+
+/// The group or call whose name is nearest to one that is not known and not long.
+pub fn near(name: &str) -> Option<&'static str> {
+    nearest(name, known())
+}
+
 impl Allowed<'_> {
     /// The names that the agent may call or use, sorted.
     pub fn list(&self) -> Vec<&'static str> {
         let mut names: Vec<_> = GROUPS
             .iter()
             .flat_map(|(_, calls)| calls.iter().copied())
-            .filter(|call| self.has(call))
+            .filter(|call| self.has(call) && !FREE.contains(call))
             .collect();
         let root = groups::MANAGE_ROOT_AGENT;
         names.extend(self.has(root).then_some(root));
@@ -110,5 +136,30 @@ mod tests {
         let both = Asked { capsule: Some(&sealed), ..asked };
         assert_eq!(allowed(both, true).list(), ["read_file"], "both must name it");
         assert!(why(both, true, "move").message.contains("requested_capabilities"));
+        assert!(
+            !allowed(any, true).has("x")
+                && !allowed(any, true).list().contains(&"wake")
+                && allowed(asked, true).check("wake").is_ok()
+        );
+    }
+
+    #[test]
+    fn a_name_that_no_node_has_is_found_and_the_nearest_told() {
+        let source = ["fils".to_owned(), "messaging".to_owned(), "wake".to_owned()];
+        let capsule = ["Files".to_owned(), "socks".to_owned()];
+        let asked = Asked { source: Some(&source), capsule: Some(&capsule) };
+        let unknown: Vec<_> = asked.unknown().collect();
+        assert_eq!(
+            unknown,
+            [
+                ("AGENT_CAPABILITIES", "fils"),
+                ("requested_capabilities", "Files"),
+                ("requested_capabilities", "socks")
+            ]
+        );
+        assert_eq!(
+            (near("fils"), near("Files"), near("socks")),
+            (Some("files"), Some("files"), Some("sockets"))
+        );
     }
 }

@@ -1,7 +1,7 @@
 //! The desk at which one agent's calls are taken: checks the grant, reads the arguments, calls the
 //! primitive.
 
-use super::capabilities::{Allowed, Asked};
+use super::capabilities::{self, Allowed, Asked};
 use super::{audit, files, http, run, search, DataRoot};
 use crate::agent::host::{CallError, Host, HostCall};
 use crate::agent::output::without_secret;
@@ -10,6 +10,7 @@ use crate::log::{clipped, escape, Level};
 use crate::node::messages::Mode;
 use crate::node::travel::Journey;
 use crate::node::{federation, MakeHost, Node, Record};
+use crate::roster::grants::Grant;
 use crate::roster::scope::Scope;
 use crate::sync::lock;
 use crate::wire::Secret;
@@ -28,6 +29,9 @@ const MOST_NOTES: usize = 16;
 const NOTE_BYTES: usize = 1024;
 /// How much of a name an error repeats, bytes.
 const SHOWN: usize = 200;
+/// How many capabilities that nobody knows are told of an agent, and the longest name, bytes.
+const MOST_UNKNOWN: usize = 10;
+const NAME_BYTES: usize = 64;
 /// How many files `resources()` lists.
 const LISTED: usize = 50;
 
@@ -45,6 +49,7 @@ pub struct Desk {
 pub fn maker(data_root: DataRoot) -> MakeHost {
     let data_root = Arc::new(data_root);
     Box::new(move |node, record| {
+        tell_unknown(node, record);
         Arc::new(Desk {
             node: Arc::clone(node),
             data_root: Arc::clone(&data_root),
@@ -60,6 +65,12 @@ type Answer = Result<Box<RawValue>, CallError>;
 impl Host for Desk {
     fn is_quick(&self, name: &str) -> bool {
         matches!(name, "log" | "mark" | "capabilities" | "networks" | "stage" | "state_dir")
+    }
+
+    fn may(&self, name: &str) -> Result<(), CallError> {
+        let record = self.record()?;
+        let grant = self.node.grant_of(&record);
+        self.allowed(&record, &grant).check(name)
     }
 
     fn call(&self, call: HostCall) -> Answer {
@@ -99,20 +110,9 @@ impl Host for Desk {
 
 impl Desk {
     fn carry_out(&self, call: HostCall) -> Answer {
-        let record = self
-            .record
-            .upgrade()
-            .ok_or_else(|| CallError::new("departing", "this generation of the agent is over"))?;
+        let record = self.record()?;
         let grant = self.node.grant_of(&record);
-        let allowed = Allowed {
-            agent: &self.id,
-            asked: Asked {
-                source: record.manifest().capabilities.as_deref(),
-                capsule: record.sealed.as_ref().and_then(|sealed| sealed.requested.as_deref()),
-            },
-            grant: &grant,
-            subprocess: self.node.config().keys.allow_subprocess,
-        };
+        let allowed = self.allowed(&record, &grant);
         allowed.check(&call.name)?;
         let scope = grant.scope(&call.name);
         match call.name.as_str() {
@@ -134,6 +134,36 @@ impl Desk {
             "wake" => self.wake(&record, args(&call)?),
             other => Err(CallError::new("bad_payload", format!("there is no ctx method {other:?}"))),
         }
+    }
+}
+
+impl Desk {
+    fn allowed<'a>(&'a self, record: &'a Record, grant: &'a Grant) -> Allowed<'a> {
+        let subprocess = self.node.config().keys.allow_subprocess;
+        Allowed { agent: &self.id, asked: asked(record), grant, subprocess }
+    }
+}
+
+/// What an agent asks for.
+fn asked(record: &Record) -> Asked<'_> {
+    Asked {
+        source: record.manifest().capabilities.as_deref(),
+        capsule: record.sealed.as_ref().and_then(|sealed| sealed.requested.as_deref()),
+    }
+}
+
+/// Names that an agent asks for and this node does not have, before its first hook: it may have meant
+/// others.
+fn tell_unknown(node: &Node, record: &Record) {
+    if record.activations.load(Ordering::Relaxed) > 0 {
+        return;
+    }
+    for (of, name) in asked(record).unknown().take(MOST_UNKNOWN) {
+        let name = cut(name, NAME_BYTES);
+        let near = capabilities::near(&name);
+        let mut fields = vec![("agent", record.id.as_str()), ("name", &name), ("in", of)];
+        fields.extend(near.map(|near| ("nearest", near)));
+        node.log.event(Level::Warn, "unknown_capability", &fields);
     }
 }
 
@@ -200,6 +230,11 @@ struct WakeArgs {
 }
 
 impl Desk {
+    fn record(&self) -> Result<Arc<Record>, CallError> {
+        let gone = || CallError::new("departing", "this generation of the agent is over");
+        self.record.upgrade().ok_or_else(gone)
+    }
+
     fn log(&self, args: LogArgs) -> Answer {
         let mut text = cut(&args.message, LOG_BYTES);
         let mut fields = String::new();

@@ -8,7 +8,7 @@ use super::support::Scratch;
 fn an_agent_travels_with_what_it_remembers_and_its_files() {
     let scratch = Scratch::new();
     let fingerprint = scratch.keys("dev");
-    scratch.file("scout.py", "def handle(ctx, message):\n    return 1\n");
+    scratch.file("scout.py", "AGENT_ID = 'scout'\nAGENT_SECRET = 's'\nclass Agent:\n    pass\n");
     scratch.file("m.json", r#"{"seen":[1.0]}"#);
     scratch.file("files/z.txt", "z");
     scratch.file("files/sub/ü.bin", [0, 255]);
@@ -52,12 +52,25 @@ fn an_agent_travels_with_what_it_remembers_and_its_files() {
 #[test]
 fn what_is_no_agent_is_not_packed() {
     let scratch = Scratch::new();
-    scratch.file("a.py", "x = 1\n");
+    scratch.file("a.py", "AGENT_ID = 'a'\nAGENT_SECRET = 's'\n");
+    scratch.file("x.py", "x = 1\n");
+    scratch.file("secretless.py", "AGENT_ID = 'a'\n");
     scratch.file("list.json", "[]");
     let refused = |words: &[&str]| scratch.run_as(words, |_| {}).refused();
     let memory = refused(&["pack-agent", "a.py", "--memory", "list.json", "--out", "o"]);
     assert_eq!(memory, "the memory is an array, not an object");
     assert_eq!(refused(&["pack-agent", "a.py"]), "pack-agent: --out FILE is missing");
+    let none = refused(&["pack-agent", "x.py", "--out", "o"]);
+    assert!(none.starts_with("x.py: ") && none.contains("AGENT_ID"), "{none}");
+    let half = refused(&["pack-agent", "secretless.py", "--out", "o"]);
+    assert!(half.starts_with("secretless.py: ") && half.contains("AGENT_SECRET"), "{half}");
+    let unknown = refused(&["pack-agent", "a.py", "--requested-capability", "fils", "--out", "o"]);
+    assert_eq!(unknown, "no node has a capability \"fils\"; the nearest is \"files\"");
+    for number in 0..=10_000 {
+        scratch.file(&format!("many/{number}"), "");
+    }
+    let many = refused(&["pack-agent", "a.py", "--state", "many", "--out", "o"]);
+    assert_eq!(many, "more than 10000 files, which no node takes: many");
     scratch.file("state/big", vec![0; 20 << 20]);
     let large = refused(&["pack-agent", "a.py", "--state", "state", "--out", "o"]);
     assert!(large.ends_with("bytes of a message, and 33488896 fit"), "{large}");

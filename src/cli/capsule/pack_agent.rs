@@ -6,8 +6,10 @@ use std::io::Write;
 use super::args::{option, required, switch, Command, Given};
 use super::pack::{about, options, LateFile};
 use super::{finish, run_with, Outcome};
+use crate::agent::Manifest;
 use crate::capsule::registry_file::read_text;
 use crate::capsule::{pack_agent, Agent, CapsuleError};
+use crate::primitives::capabilities;
 
 pub(super) static COMMAND: Command = Command {
     name: "pack-agent",
@@ -36,10 +38,18 @@ pub fn main(args: impl Iterator<Item = OsString>) -> i32 {
 
 pub(super) fn run(given: &Given) -> Outcome {
     let source = read_text(given.operand())?;
+    Manifest::read(&source)
+        .map_err(|why| CapsuleError::Pack(format!("{}: {why}", given.operand().display())))?;
+    let options = options(given)?;
+    if let Some(name) = options.requested_capabilities.iter().find(|name| !capabilities::is_known(name)) {
+        let hint = capabilities::near(name).map(|near| format!("; the nearest is {near:?}"));
+        let what = format!("no node has a capability {name:?}{}", hint.unwrap_or_default());
+        return Err(CapsuleError::Pack(what).into());
+    }
     let memory = given.path("memory").map(|path| read_text(&path)).transpose()?;
     let state = given.path("state");
     let agent = Agent { source: &source, memory: memory.as_deref(), state: state.as_deref() };
-    let text = pack_agent(&agent, &options(given)?)?;
+    let text = pack_agent(&agent, &options)?;
     let out = given.needed("out");
     let written = LateFile::new(&out).write_all(text.as_bytes());
     written.map_err(|error| about(&out, CapsuleError::Io(format!("writing the capsule: {error}"))))?;
