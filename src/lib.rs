@@ -20,4 +20,10 @@ pub mod sync;
 mod sys;
 #[cfg(test)]
 mod testing;
+pub mod throttle;
 pub mod wire;
+
+/// Prepares the process for lines of any length; the first thing that a program does.
+pub fn settle_memory() {
+    sys::give_memory_back();
+}

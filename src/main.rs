@@ -4,6 +4,7 @@ use agentcontainer::{agent::launcher, cli, supervise};
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
+    agentcontainer::settle_memory();
     let mut arguments = std::env::args_os();
     let name = arguments.next().unwrap_or_default();
     if cli::capsule::is_named(&name) {

@@ -468,16 +468,56 @@ fn the_zygote_may_die_and_the_agents_come_back_with_their_memory() {
     lab.deploy(&agent("b", COUNTER));
     assert_eq!([lab.invoke("a", json!({})), lab.invoke("b", json!({}))], [json!(1), json!(1)]);
     for round in 2..5 {
-        let pid = lab.running.node.agent("a").unwrap().life.pid().unwrap();
-        let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
-        let zygote: i32 = stat.rsplit_once(") ").unwrap().1.split(' ').nth(1).unwrap().parse().unwrap();
-        let zygote = rustix::process::Pid::from_raw(zygote).unwrap();
-        rustix::process::kill_process(zygote, rustix::process::Signal::KILL).unwrap();
+        rustix::process::kill_process(zygote_of(&lab, "a"), rustix::process::Signal::KILL).unwrap();
         until(5, "the agents' processes end with it", || {
             ["a", "b"].iter().all(|id| lab.running.node.agent(id).unwrap().life.pid().is_none())
         });
         assert_eq!([lab.invoke("a", json!({})), lab.invoke("b", json!({}))], [json!(round), json!(round)]);
     }
+}
+
+/// The process from which this agent's was forked.
+fn zygote_of(lab: &Lab, id: &str) -> rustix::process::Pid {
+    let pid = lab.running.node.agent(id).unwrap().life.pid().unwrap();
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
+    let parent = stat.rsplit_once(") ").unwrap().1.split(' ').nth(1).unwrap().parse().unwrap();
+    rustix::process::Pid::from_raw(parent).unwrap()
+}
+
+/// Stopped, it neither forks nor dies: whoever deploys would wait for as long as he may.
+#[test]
+fn a_zygote_that_is_stopped_is_replaced_and_said_so() {
+    for parked_workers in [0, 1] {
+        let lab = Lab::with(Keys { parked_workers, ..keys("stopped") });
+        lab.deploy(&agent("a", COUNTER));
+        assert_eq!(lab.invoke("a", json!({})), json!(1));
+        let zygote = zygote_of(&lab, "a");
+        rustix::process::kill_process(zygote, rustix::process::Signal::STOP).unwrap();
+        for id in ["b", "c", "d"] {
+            let order = json!({"source_code": agent(id, COUNTER), "timeout": 15});
+            assert_eq!(lab.ok("deploy_agent", order)["status"], json!("registered"));
+            assert_eq!(lab.invoke(id, json!({})), json!(1));
+        }
+        until(5, "it is gone", || {
+            !std::path::Path::new(&format!("/proc/{}", zygote.as_raw_nonzero())).exists()
+        });
+        assert_eq!(lab.logged().matches("python_replaced").count(), 1, "{}", lab.logged());
+        assert_eq!(lab.invoke("a", json!({})), json!(2));
+        // A second one fares no worse, and a node that ends does not wait for it.
+        rustix::process::kill_process(zygote_of(&lab, "a"), rustix::process::Signal::STOP).unwrap();
+        let before = std::time::Instant::now();
+        drop(lab);
+        assert!(before.elapsed().as_secs() < 5, "{:?}", before.elapsed());
+    }
+}
+
+#[test]
+fn a_zygote_that_died_is_told_in_the_log() {
+    let lab = Lab::start("told");
+    lab.deploy(&agent("a", COUNTER));
+    rustix::process::kill_process(zygote_of(&lab, "a"), rustix::process::Signal::KILL).unwrap();
+    until(5, "the log says so", || lab.logged().contains("python_ended why=\"signal: 9"));
+    assert_eq!(lab.invoke("a", json!({})), json!(1));
 }
 
 #[test]

@@ -162,7 +162,7 @@ fn logged_by(source: &Path) -> Vec<String> {
     let text = std::fs::read_to_string(source).unwrap();
     let text = text.split("#[cfg(test)]").next().unwrap();
     let mut events = Vec::new();
-    for call in ["log.event(", "log.agent(", "self.line("] {
+    for call in ["log.event(", "said.event(", "log.agent(", "self.line("] {
         for rest in text.split(call).skip(1) {
             let arguments = &rest[..rest.find(';').unwrap_or(rest.len())];
             let name = arguments.split('"').nth(1).unwrap_or("");

@@ -227,15 +227,53 @@ fn output_without_end_keeps_neither_the_agent_nor_others_from_answering() {
     until(5, "it is gone", || !std::path::Path::new(&format!("/proc/{pid}")).exists());
 }
 
+/// How much of the log is about this agent, bytes.
+fn said_by(lab: &Lab, id: &str) -> usize {
+    let mark = format!("agent={id} ");
+    lab.logged().lines().filter(|line| line.contains(&mark)).map(str::len).sum()
+}
+
 #[test]
-fn ten_thousand_lines_for_the_log_are_quick() {
+fn ten_thousand_lines_for_the_log_are_quick_and_bounded_and_what_is_left_out_is_counted() {
     let lab = lab("logs");
     hostile(&lab, "logs", "for number in range(10000):\n    ctx.log('line', n=number)\nreturn 'logged'");
     let before = Instant::now();
     assert_eq!(lab.invoke("logs", json!(1)), json!("logged"));
     assert!(before.elapsed() < Duration::from_secs(15), "{:?}", before.elapsed());
-    until(5, "the last line is there", || lab.logged().contains("line n=9999"));
     all_well(&lab, "logs");
+    lab.ok("remove_agent", json!({"agent_id": "logs"}));
+    until(5, "its end is told", || lab.logged().contains("agent_process_ended agent=logs"));
+    let logged = lab.logged();
+    let lines = logged.matches("agent_log agent=logs").count();
+    assert!((2000..9999).contains(&lines), "{lines}");
+    let left_out: usize = logged
+        .lines()
+        .filter(|line| line.contains("agent_left_out agent=logs"))
+        .map(|line| line.split("… ").nth(1).unwrap().split(' ').next().unwrap().parse::<usize>().unwrap())
+        .sum();
+    assert_eq!(lines + left_out, 10_000, "each line is there or counted");
+    lab.log.lock().unwrap().clear();
+}
+
+/// Each way to the log, from an agent that knows no end.
+#[test]
+fn an_agent_that_talks_in_a_loop_does_not_fill_the_log_whichever_way_it_talks() {
+    let lab = lab("talk");
+    for (id, line) in [
+        ("logger", "ctx.log('x' * 3000)"),
+        ("printer", "print('y' * 1000, flush=True)"),
+        ("namer", "send(b'{\"done\":%d,\"result\":1,\"left\":[\"' % 10**9 + b'z' * 200 + b'\"]}\\n')"),
+        ("waker", "try:\n        ctx.wake('me', 1)\n    except Exception:\n        pass"),
+    ] {
+        let text = format!("for n in range(4000):\n    {line}\nreturn 'said'");
+        hostile(&lab, id, &text);
+        // A message of the waker's own brings about more of them; half of those fail.
+        assert_eq!(lab.invoke(id, json!(1)), json!("said"), "{id}");
+        others_well(&lab);
+        let said = said_by(&lab, id);
+        assert!(said < 700_000, "{id}: {said}");
+        lab.ok("remove_agent", json!({"agent_id": id}));
+    }
     lab.log.lock().unwrap().clear();
 }
 

@@ -11,7 +11,7 @@ use std::io::{BufRead, BufReader, Write};
 use std::process::{Command, Stdio};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
-use support::lab::{keys, until, Lab, ADMIN};
+use support::lab::{agent, keys, until, Lab, ADMIN};
 
 fn alone() -> MutexGuard<'static, ()> {
     static ALONE: Mutex<()> = Mutex::new(());
@@ -148,6 +148,24 @@ fn an_endless_line_is_refused_at_the_limit_with_flat_memory() {
     // The limit is 32 MiB; the rest is the sender's block and slack.
     let grown = of_process("VmHWM") - before;
     assert!(grown < 44 << 10, "{grown} KB");
+}
+
+/// What waits for a busy agent takes one thread, and its inbox's length in memory, whoever sends it.
+#[test]
+fn an_agent_that_wakes_itself_without_end_fills_its_own_inbox_and_no_more() {
+    let _alone = alone();
+    let lab = Lab::start("inbox");
+    let body = "def __init__(self):\n    self.got = 0\ndef on_message(self, ctx, message):\n    if message == 'count':\n        return self.got\n    if not isinstance(message, dict):\n        refused = 0\n        for n in range(1000):\n            try:\n                ctx.wake('me', n)\n            except Exception as error:\n                refused += error.code == 'busy'\n        return refused\n    self.got += 1";
+    lab.deploy(&agent("waker", body));
+    let threads = || std::fs::read_dir("/proc/self/task").unwrap().count();
+    let before = threads();
+    // One is on its way to the agent, whose hook still runs, and counts as waiting, too.
+    let refused = lab.invoke("waker", json!("wake")).as_u64().unwrap();
+    assert!((1000 - 65..=1000 - 64).contains(&refused), "{refused}");
+    assert!(threads() <= before + 8, "{before} threads, then {}", threads());
+    until(10, "all that were taken are delivered", || {
+        lab.invoke("waker", json!("count")) == json!(1000 - refused)
+    });
 }
 
 /// Each connection costs a descriptor; when there are none, accepting fails, and goes on later.

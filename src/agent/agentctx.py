@@ -1100,6 +1100,9 @@ def zygote(control_fd):
                 if level == socket.SOL_SOCKET and kind == socket.SCM_RIGHTS:
                     fds.frombytes(payload[:len(payload) - len(payload) % fds.itemsize])
             order = json.loads(data.decode("utf-8"))
+            if "ping" in order:
+                control.send(dumps({"pong": order["ping"]}).encode("ascii"))
+                continue
             slot = order["spawn"]
             try:
                 pid = os.fork()

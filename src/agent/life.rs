@@ -281,18 +281,17 @@ impl Life {
     }
 
     fn start(&self, deadline: Instant, host: &dyn Fn() -> Arc<dyn Host>) -> Result<Loaded, HookError> {
-        let parked = self.pool.take().map_err(|error| HookError::NoProcess(error.to_string()))?;
+        let parked = self.pool.take(deadline).map_err(|error| HookError::no_process(&error, deadline))?;
         let secret = self.spec.manifest.secret.expose();
         let host = host();
-        let facts = self.facts(&*host);
-        Process::load(parked, &facts, deadline, &self.pool.settings, secret, host, &self.crew)
+        let order = self.load_order(&*host);
+        Process::load(parked, order, deadline, &self.pool.settings, secret, host, &self.crew)
     }
 
-    /// The load order.
-    fn facts(&self, host: &dyn Host) -> String {
+    /// The load order: built in one piece, as source and memory may have megabytes.
+    fn load_order(&self, host: &dyn Host) -> Vec<u8> {
         let spec = &self.spec;
-        let head = json!({
-            "source": &*spec.source,
+        let rest = json!({
             "manifest": spec.manifest.facts(),
             "agent_id": spec.manifest.id,
             "container_name": spec.container_name,
@@ -300,11 +299,19 @@ impl Life {
         })
         .to_string();
         let memory = self.memory();
+        let memory = memory.as_deref().unwrap_or("null");
         // The one that is no call: what is not granted does not get there.
         let trace = match host.may("trace") {
             Ok(()) => format!("\"trace\":{}", spec.trace),
             Err(denied) => format!("\"trace_denied\":{}", Value::from(denied.message)),
         };
-        format!("{},{trace},\"memory\":{}}}", &head[..head.len() - 1], memory.as_deref().unwrap_or("null"))
+        let mut order = Vec::with_capacity(spec.source.len() + memory.len() + rest.len() + trace.len() + 100);
+        order.extend_from_slice(b"{\"load\":{\"source\":");
+        // Into memory it cannot fail.
+        let _ = serde_json::to_writer(&mut order, &*spec.source);
+        for part in [",", &rest[1..rest.len() - 1], ",", &trace, ",\"memory\":", memory, "}}"] {
+            order.extend_from_slice(part.as_bytes());
+        }
+        order
     }
 }

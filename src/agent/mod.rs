@@ -8,6 +8,7 @@
 //!
 //! The module knows nothing of what a `ctx` call does: it asks its [`host::Host`].
 
+pub mod frame;
 pub mod host;
 pub mod launcher;
 pub mod life;
@@ -19,12 +20,13 @@ pub mod python;
 mod turn;
 mod zygote;
 
+pub use frame::AgentError;
 pub use life::{Keep, Life, Spec, Turn};
 pub use manifest::Manifest;
 pub use pool::Pool;
-pub use process::{AgentError, Done, HookError};
+pub use process::{Done, HookError};
 pub use turn::NoTurn;
-pub use zygote::Ending;
+pub use zygote::{Ending, Fate};
 
 use std::path::PathBuf;
 

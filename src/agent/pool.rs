@@ -1,13 +1,16 @@
 //! The pool of parked workers: a deployment finds a process that is already there.
 
-use super::zygote::{Parked, Zygote};
+use super::zygote::{Notice, Parked, Zygote};
 use super::Settings;
 use crate::sync::lock;
 use std::collections::VecDeque;
 use std::io;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError, Weak};
-use std::time::Duration;
+use std::time::{Duration, Instant};
+
+/// How long parking a worker may take: as long as a cold interpreter on a slow machine.
+const PARKING_LIMIT: Duration = Duration::from_secs(60);
 
 /// Parked workers and the thread that keeps their number.
 pub struct Pool {
@@ -29,13 +32,14 @@ struct Shelf {
 }
 
 impl Pool {
-    /// A pool that starts nothing until it is used.
+    /// A pool that starts nothing until it is used. `notice` hears when the process that forks the agents'
+    /// ended or was replaced.
     ///
     /// # Errors
     /// No thread could be started.
-    pub fn new(settings: Settings) -> io::Result<Arc<Self>> {
+    pub fn new(settings: Settings, notice: Notice) -> io::Result<Arc<Self>> {
         let settings = Arc::new(settings);
-        let zygote = Zygote::new(Arc::clone(&settings));
+        let zygote = Zygote::new(Arc::clone(&settings), notice);
         let pool = Arc::new(Pool {
             inbox_length: Arc::new(AtomicUsize::new(settings.inbox_length)),
             settings,
@@ -82,11 +86,11 @@ impl Pool {
         lock(&self.parked).ready.len()
     }
 
-    /// A process for an agent: a parked one, or, when none is left, a fresh fork.
+    /// A process for an agent: a parked one, or, when none is left, a fresh fork, at most until the deadline.
     ///
     /// # Errors
     /// Python can't be started, or the fork failed.
-    pub(super) fn take(&self) -> io::Result<Parked> {
+    pub(super) fn take(&self, deadline: Instant) -> io::Result<Parked> {
         let taken = {
             let mut shelf = lock(&self.parked);
             shelf.wanted = true;
@@ -100,7 +104,7 @@ impl Pool {
         };
         let parked = match taken {
             Some(parked) => Ok(parked),
-            None => self.zygote.spawn(),
+            None => self.zygote.spawn(deadline),
         };
         self.changed.notify_all();
         parked
@@ -143,7 +147,7 @@ fn keep_full(pool: &Weak<Pool>) {
         if !needed {
             continue;
         }
-        match pool.zygote.spawn() {
+        match pool.zygote.spawn(Instant::now() + PARKING_LIMIT) {
             Ok(parked) => {
                 let mut shelf = lock(&pool.parked);
                 if !shelf.closed {

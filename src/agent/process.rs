@@ -1,14 +1,15 @@
 //! One agent's running process: the bridge's node side.
 
+use super::frame::{AgentError, Frame, Frames, Said};
 use super::host::{CallError, Host, HostCall};
-use super::output::{without_secret, Output};
+use super::output::Output;
 use super::zygote::{Ending, Exit, Parked};
 use super::Settings;
 use crate::supervise::tree;
 use crate::sync::{lock, Crew};
+use crate::sys::is_starved;
 use rustix::event::{poll, PollFd, PollFlags, Timespec};
 use rustix::process::{Pid, Signal};
-use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use std::fmt;
 use std::io::{self, Read, Write};
@@ -21,55 +22,13 @@ use std::time::{Duration, Instant};
 
 /// How long the bridge may stay full before the agent counts as one that does not read.
 const WRITE_LIMIT: Duration = Duration::from_secs(30);
-/// The longest name of a call, and how many attributes left behind are told at once.
-const NAME_BYTES: usize = 64;
-const MOST_LEFT: usize = 64;
-/// What is kept of an exception: of its type, its text, each line of its traceback, and how many.
-const ERROR_BYTES: [usize; 3] = [256, 32 * 1024, 4096];
-const ERROR_LINES: usize = 64;
+const NEWLINE: &[u8] = b"\n";
+/// Up to which length a frame is put together before it is sent, bytes.
+const JOINED: usize = 64 << 10;
 /// How long a process whose bridge has ended may take to end, before it counts as one that closed it.
 const GONE_LIMIT: Duration = Duration::from_millis(200);
 /// How long a dead process's status is waited for before its end is told without one.
 const STATUS_LIMIT: Duration = Duration::from_secs(1);
-
-/// An exception in the agent's code, as it travels to whoever called.
-#[derive(Debug, Clone, Serialize, Deserialize)]
-pub struct AgentError {
-    /// The exception's type.
-    #[serde(rename = "type")]
-    pub kind: String,
-    /// Its text.
-    pub text: String,
-    /// The traceback's lines within the agent's source, outermost first.
-    pub traceback: Vec<String>,
-}
-
-impl AgentError {
-    /// Without the agent's secret, and bounded: `agentctx.py` has bounds of its own, what else writes to
-    /// a bridge may not.
-    fn fit_to_tell(mut self, secret: &str) -> Self {
-        self.text = without_secret(&self.text, secret);
-        self.traceback.iter_mut().for_each(|line| *line = without_secret(line, secret));
-        cut(&mut self.kind, ERROR_BYTES[0]);
-        cut(&mut self.text, ERROR_BYTES[1]);
-        self.traceback.truncate(ERROR_LINES);
-        self.traceback.iter_mut().for_each(|line| cut(line, ERROR_BYTES[2]));
-        self
-    }
-}
-
-fn cut(text: &mut String, most: usize) {
-    if text.len() > most {
-        let end = (0..=most).rev().find(|end| text.is_char_boundary(*end)).unwrap_or(0);
-        text.truncate(end);
-    }
-}
-
-impl fmt::Display for AgentError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: {}", self.kind, self.text)
-    }
-}
 
 /// A hook that ran to its end.
 #[derive(Debug)]
@@ -93,10 +52,26 @@ pub enum HookError {
     Timeout(String),
     /// No process could be had.
     NoProcess(String),
+    /// The machine has none to give just now: no descriptor, no memory, no process.
+    Starved(String),
     /// The source was refused, or did not load.
     Refused(AgentError),
     /// The hook ran, but its memory could not be written where it is kept.
     NotKept(Arc<io::Error>),
+}
+
+impl HookError {
+    /// Why no process could be had, where one was wanted until `deadline`.
+    pub(super) fn no_process(error: &io::Error, deadline: Instant) -> Self {
+        let text = error.to_string();
+        if is_starved(error) {
+            HookError::Starved(text)
+        } else if error.kind() == io::ErrorKind::TimedOut && Instant::now() >= deadline {
+            HookError::Timeout(text)
+        } else {
+            HookError::NoProcess(text)
+        }
+    }
 }
 
 impl fmt::Display for HookError {
@@ -105,7 +80,8 @@ impl fmt::Display for HookError {
             HookError::Ended(text)
             | HookError::Lost(text)
             | HookError::Timeout(text)
-            | HookError::NoProcess(text) => f.write_str(text),
+            | HookError::NoProcess(text)
+            | HookError::Starved(text) => f.write_str(text),
             HookError::Refused(error) => write!(f, "the source does not load: {error}"),
             HookError::NotKept(error) => {
                 write!(f, "the hook ran, but the memory that it left could not be written: {error}")
@@ -113,36 +89,6 @@ impl fmt::Display for HookError {
         }
     }
 }
-
-/// What the worker may send.
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct Frame {
-    loaded: Option<bool>,
-    refused: Option<AgentError>,
-    done: Option<u64>,
-    failed: Option<u64>,
-    #[serde(default, deserialize_with = "present")]
-    result: Option<Box<RawValue>>,
-    error: Option<AgentError>,
-    #[serde(default, deserialize_with = "present")]
-    memory: Option<Box<RawValue>>,
-    #[serde(default)]
-    left: Vec<String>,
-    stale: Option<String>,
-    call: Option<u64>,
-    hook: Option<u64>,
-    name: Option<String>,
-    args: Option<Box<RawValue>>,
-}
-
-/// A present `null` is a value here, not an absence.
-fn present<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Option<Box<RawValue>>, D::Error> {
-    Box::<RawValue>::deserialize(deserializer).map(Some)
-}
-
-/// How deep a memory stands in the message that carries it.
-const MEMORY_ENVELOPE: usize = 4;
 
 /// A process that has loaded its agent, and the memory that it began with.
 pub(super) type Loaded = (Arc<Process>, Option<Box<RawValue>>);
@@ -180,21 +126,24 @@ enum Killed {
 
 impl Process {
     /// Hands a parked worker its agent and waits until it has loaded (or refused) it.
-    /// `facts` is the load order as JSON.
+    /// `order` is the load order, a frame without its newline.
     ///
     /// # Errors
     /// [`HookError::Refused`] when the source is not an agent or does not load; otherwise how the
     /// process ended, or that the deadline passed.
     pub(super) fn load(
         parked: Parked,
-        facts: &str,
+        order: Vec<u8>,
         deadline: Instant,
         settings: &Settings,
         secret: &str,
         host: Arc<dyn Host>,
         crew: &Crew,
     ) -> Result<Loaded, HookError> {
-        let no_process = |error: io::Error| HookError::NoProcess(format!("the agent's process: {error}"));
+        let no_process = |error: io::Error| match is_starved(&error) {
+            true => HookError::Starved(format!("the agent's process: {error}")),
+            false => HookError::NoProcess(format!("the agent's process: {error}")),
+        };
         let Parked { pid, pidfd, bridge, output, exit } = parked;
         let reader = bridge.try_clone().map_err(no_process)?;
         host.started(pid.as_raw_nonzero().get());
@@ -212,7 +161,7 @@ impl Process {
             }),
             calls: AtomicUsize::new(0),
         });
-        let side = Side {
+        let mut side = Side {
             process: Arc::clone(&process),
             output: Output::new(Arc::clone(&host), secret),
             secret: secret.to_owned(),
@@ -221,10 +170,17 @@ impl Process {
             calls_at_once: settings.calls_at_once,
             max_frame_bytes: settings.max_frame_bytes,
         };
-        let started =
-            std::thread::Builder::new().name("bridge".into()).spawn(move || side.attend(reader, output));
+        let started = std::thread::Builder::new().name("bridge".into()).spawn(move || {
+            let attending = std::panic::AssertUnwindSafe(|| side.attend(reader, output));
+            if std::panic::catch_unwind(attending).is_err() {
+                // Nobody attends to this process any more.
+                side.process.kill("the node failed at what it sent");
+            }
+            side.tell_end();
+        });
         started.map_err(no_process)?;
-        process.send(&format!("{{\"load\":{facts}}}"), deadline)?;
+        process.send(&[&order], deadline)?;
+        drop(order);
         let done = process.await_outcome(&outcome, deadline, "loading the source")?;
         match done.outcome {
             Ok(_) => Ok((process, done.memory)),
@@ -251,7 +207,8 @@ impl Process {
             state.hook = Some((number, deadline, told));
             number
         };
-        self.send(&format!("{{\"hook\":{number},\"name\":\"{name}\",\"payload\":{payload}}}"), deadline)?;
+        let head = format!("{{\"hook\":{number},\"name\":\"{name}\",\"payload\":");
+        self.send(&[head.as_bytes(), payload.as_bytes(), b"}"], deadline)?;
         self.await_outcome(&outcome, deadline, name)
     }
 
@@ -317,12 +274,15 @@ impl Process {
         }
     }
 
-    /// Sends a line, at most until the deadline or for [`WRITE_LIMIT`].
-    fn send(&self, line: &str, deadline: Instant) -> Result<(), HookError> {
+    /// Sends a line, given in parts, at most until the deadline or for [`WRITE_LIMIT`].
+    fn send(&self, line: &[&[u8]], deadline: Instant) -> Result<(), HookError> {
         let limit = deadline.min(Instant::now() + WRITE_LIMIT);
         let mut writer = lock(&self.writer);
-        let sent = write_until(&mut writer, line.as_bytes(), limit)
-            .and_then(|()| write_until(&mut writer, b"\n", limit));
+        // Short ones leave in one piece: each piece wakes the other side.
+        let sent = match line.iter().map(|part| part.len()).sum::<usize>() {
+            0..=JOINED => write_until(&mut writer, &[line, &[NEWLINE]].concat().concat(), limit),
+            _ => line.iter().chain([&NEWLINE]).try_for_each(|part| write_until(&mut writer, part, limit)),
+        };
         drop(writer);
         match sent {
             Ok(()) => Ok(()),
@@ -337,7 +297,7 @@ impl Process {
 
     /// Answers a call. One that does not reach the agent has no other consequence than its end.
     fn reply(&self, number: u64, outcome: Result<Box<RawValue>, CallError>) {
-        let _ = self.send(&reply_line(number, outcome), Instant::now() + WRITE_LIMIT);
+        let _ = self.send(&[reply_line(number, outcome).as_bytes()], Instant::now() + WRITE_LIMIT);
     }
 
     fn finish(&self, number: u64, done: Result<Done, HookError>) {
@@ -379,10 +339,10 @@ struct Side {
 }
 
 impl Side {
-    /// Reads frames and output until the process is gone, then tells its end.
-    fn attend(mut self, mut bridge: UnixStream, output: OwnedFd) {
+    /// Reads frames and output until the process is gone.
+    fn attend(&mut self, mut bridge: UnixStream, output: OwnedFd) {
         let mut output = std::fs::File::from(output);
-        let mut frames = Frames { buffer: Vec::new(), searched: 0, most: self.max_frame_bytes };
+        let mut frames = Frames::new(self.max_frame_bytes);
         let mut chunk = vec![0u8; 64 * 1024];
         let mut output_open = true;
         let mut wrong = None;
@@ -417,7 +377,6 @@ impl Side {
             self.drain_output(&mut output, &mut chunk);
         }
         self.output.finish();
-        self.tell_end();
     }
 
     fn wait(
@@ -464,59 +423,28 @@ impl Side {
         true
     }
 
-    fn take_frames(&mut self, frames: &mut Frames, data: &[u8]) -> Result<(), String> {
-        frames.buffer.extend_from_slice(data);
-        while let Some(line) = frames.next()? {
-            let frame: Frame = serde_json::from_slice(&line)
-                .map_err(|error| format!("it sent something that is no frame on its bridge: {error}"))?;
-            self.take(frame)?;
+    fn take_frames(&self, frames: &mut Frames, data: &[u8]) -> Result<(), String> {
+        frames.push(data);
+        while let Some(frame) = frames.next_frame()? {
+            self.take(frame);
         }
         Ok(())
     }
 
-    fn take(&mut self, frame: Frame) -> Result<(), String> {
-        let Frame { loaded, refused, done, failed, result, error, memory, mut left, mut stale, call, .. } =
-            frame;
-        let (name, args, hook) = (frame.name, frame.args, frame.hook);
-        if let Some(why) = &mut stale {
-            cut(why, ERROR_BYTES[0]);
-        }
+    fn take(&self, frame: Frame) {
+        let Frame { what, memory, left, stale } = frame;
         if !left.is_empty() {
-            left.truncate(MOST_LEFT);
-            left.iter_mut().for_each(|name| cut(name, ERROR_BYTES[0]));
             self.host.left_behind(&left);
         }
-        if let Some(memory) = &memory {
-            check_memory(memory)?;
-        }
-        match (loaded, refused, done, failed, call) {
-            (Some(_), None, None, None, None) => {
-                let outcome = Ok(RawValue::NULL.to_owned());
-                self.process.finish(LOAD, Ok(Done { outcome, memory, stale }));
-            }
-            (None, Some(error), None, None, None) => {
-                self.process
-                    .finish(LOAD, Ok(Done { outcome: Err(error.fit_to_tell(&self.secret)), memory, stale }));
-            }
-            (None, None, Some(number), None, None) => {
-                let outcome = Ok(result.ok_or("a result frame without a result")?);
-                self.process.finish(number, Ok(Done { outcome, memory, stale }));
-            }
-            (None, None, None, Some(number), None) => {
-                let outcome = Err(error.ok_or("a failure frame without an error")?.fit_to_tell(&self.secret));
-                self.process.finish(number, Ok(Done { outcome, memory, stale }));
-            }
-            (None, None, None, None, Some(number)) => {
-                let name = name.ok_or("a call without a name")?;
-                if name.len() > NAME_BYTES {
-                    return Err(format!("a call with a name of {} bytes", name.len()));
-                }
-                let args = args.ok_or("a call without arguments")?;
-                self.call(number, hook, name, args, memory);
-            }
-            _ => return Err("a frame that is neither a call nor an answer".into()),
-        }
-        Ok(())
+        let (hook, outcome) = match what {
+            Said::Loaded => (LOAD, Ok(RawValue::NULL.to_owned())),
+            Said::Refused(error) => (LOAD, Err(error)),
+            Said::Done { hook, result } => (hook, Ok(result)),
+            Said::Failed { hook, error } => (hook, Err(error)),
+            Said::Call { number, hook, name, args } => return self.call(number, hook, name, args, memory),
+        };
+        let outcome = outcome.map_err(|error| error.fit_to_tell(&self.secret));
+        self.process.finish(hook, Ok(Done { outcome, memory, stale }));
     }
 
     fn call(
@@ -540,7 +468,7 @@ impl Side {
         };
         let (host, process) = (Arc::clone(&self.host), Arc::clone(&self.process));
         if host.is_quick(&call.name) {
-            process.reply(number, host.call(call));
+            process.reply(number, carried_out(&*host, call));
             return;
         }
         if process.calls.fetch_add(1, Ordering::AcqRel) >= self.calls_at_once {
@@ -552,10 +480,7 @@ impl Side {
         let counted = Counted(Arc::clone(&process));
         let started = self.crew.run(move || {
             let counted = counted;
-            let outcome = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| host.call(call)))
-                .unwrap_or_else(|_| {
-                    Err(CallError::new("internal", "the node failed at this call; its log says how"))
-                });
+            let outcome = carried_out(&*host, call);
             counted.0.reply(number, outcome);
         });
         if !started {
@@ -597,10 +522,10 @@ impl Side {
     }
 }
 
-/// A memory must go into any message that carries it on.
-fn check_memory(memory: &RawValue) -> Result<(), String> {
-    let probe = format!("{}{}{}", "[".repeat(MEMORY_ENVELOPE), memory.get(), "]".repeat(MEMORY_ENVELOPE));
-    crate::wire::parse(&probe).map(drop).map_err(|wrong| format!("its memory cannot be kept: {}", wrong.what))
+/// Carries out a call; a panic in it is an error of this call, and of nothing else.
+fn carried_out(host: &dyn Host, call: HostCall) -> Result<Box<RawValue>, CallError> {
+    std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| host.call(call)))
+        .unwrap_or_else(|_| Err(CallError::new("internal", "the node failed at this call; its log says how")))
 }
 
 struct Ready {
@@ -615,33 +540,6 @@ struct Counted(Arc<Process>);
 impl Drop for Counted {
     fn drop(&mut self) {
         self.0.calls.fetch_sub(1, Ordering::AcqRel);
-    }
-}
-
-struct Frames {
-    buffer: Vec<u8>,
-    searched: usize,
-    most: usize,
-}
-
-impl Frames {
-    fn next(&mut self) -> Result<Option<Vec<u8>>, String> {
-        match self.buffer[self.searched..].iter().position(|byte| *byte == b'\n') {
-            Some(at) => {
-                let rest = self.buffer.split_off(self.searched + at + 1);
-                let mut line = std::mem::replace(&mut self.buffer, rest);
-                line.pop();
-                self.searched = 0;
-                Ok(Some(line))
-            }
-            None => {
-                self.searched = self.buffer.len();
-                if self.buffer.len() > self.most {
-                    return Err(format!("it sent more than {} bytes in one frame", self.most));
-                }
-                Ok(None)
-            }
-        }
     }
 }
 

@@ -59,9 +59,10 @@ impl Node {
     /// # Errors
     /// `bad_payload` (no manifest), `agent_error` (it does not load), `rejected` (no room),
     /// `timeout`. What goes wrong in `on_activate` is told inside the result.
-    pub fn deploy(self: &Arc<Self>, order: Deploy) -> Result<Box<RawValue>, Failure> {
+    pub fn deploy(self: &Arc<Self>, mut order: Deploy) -> Result<Box<RawValue>, Failure> {
         let deadline = deadline(order.timeout, self.hook_limit())?;
         let mut package = self.open_package(order.source_code.as_deref(), order.capsule.as_deref())?;
+        (order.source_code, order.capsule) = (None, None); // megabytes, perhaps, and the package has its own
         self.check_id(&package.manifest.id)?;
         let lives = self.agent(&package.manifest.id);
         let here = lives.clone().filter(|_| !order.fresh);
@@ -409,6 +410,7 @@ impl Node {
         let usual = usable.then(|| self.places.take(usual)).flatten();
         let place = usual.or_else(|| self.places.take(home.join(format!("state.{generation}"))));
         let place = place.ok_or_else(|| Failure::new(Code::Internal, "the agent's directory is in use"))?;
+        let fresh = incoming.files.is_some() || !place.path.exists();
         let placed = match &incoming.files {
             None => {
                 state::make_dir(&place.path).map_err(|error| disk_failure("the agent's directory", &error))
@@ -416,7 +418,7 @@ impl Node {
             Some(files) => state_files::lay_out(&place.path, files).inspect_err(|_| place.discard()),
         };
         placed?;
-        Ok((place, incoming.files.is_some()))
+        Ok((place, fresh))
     }
 
     /// Runs `on_activate` if there is a payload for it. What goes wrong is part of the result.
@@ -518,7 +520,8 @@ pub struct Arrival {
 
 /// Something could not be written. A full disk passes: it is no reason to refuse for good.
 pub(super) fn disk_failure(what: &str, error: &io::Error) -> Failure {
-    let full = matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded);
+    let full = matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
+        || crate::sys::is_starved(error);
     let code = if full { Code::Busy } else { Code::Internal };
     Failure::new(code, format!("the node could not write {what}: {error}"))
 }
@@ -561,8 +564,7 @@ fn fits(result: &str, max_message_bytes: usize) -> Result<(), String> {
         return Err(format!("the result takes {length} bytes, too many for one answer line"));
     }
     // As deep as it will stand: in an answer, in its result, in the answer that the result repeats.
-    let probe = format!("[[[[{result}]]]]");
-    crate::wire::parse(&probe)
+    crate::wire::parse_within(result, 4)
         .map(|_| ())
         .map_err(|wrong| format!("the result does not go into an answer: {}", wrong.what))
 }

@@ -19,6 +19,9 @@ pub const STRONG_SECRET: usize = 16;
 /// The longest time that can be configured, seconds; some thirty years.
 const MOST_SECONDS: f64 = 1e9;
 
+/// What all lines on their way may hold, unless it is configured, bytes.
+const IN_FLIGHT: usize = 256 << 20;
+
 /// Everything that a node is told before it starts.
 #[derive(Debug, Clone)]
 pub struct Config {
@@ -81,6 +84,9 @@ pub struct Keys {
     pub max_trace: usize,
     /// How many connections are served at once.
     pub max_connections: usize,
+    /// How much all lines on their way may hold, with the answers to them; default: 256 MiB, or twice
+    /// [`Keys::max_message_bytes`] if that is more.
+    pub max_bytes_in_flight: Option<usize>,
     /// How long a request line may take to arrive.
     pub request_timeout_s: f64,
     /// How long a kept-alive connection may be silent.
@@ -181,6 +187,7 @@ impl Default for Keys {
             replay_entries_agent: 10_000,
             max_trace: 256,
             max_connections: 256,
+            max_bytes_in_flight: None,
             request_timeout_s: 30.0,
             keep_alive_timeout_s: 60.0,
             max_agents: 1000,
@@ -248,6 +255,7 @@ keys! {
         replay_entries_agent,
         max_trace,
         max_connections,
+        max_bytes_in_flight,
         request_timeout_s,
         keep_alive_timeout_s,
         max_agents,
@@ -350,6 +358,12 @@ impl Keys {
         Ok(keys)
     }
 
+    /// How much all lines on their way may hold, bytes.
+    pub fn most_in_flight(&self) -> usize {
+        let usual = || IN_FLIGHT.max(self.max_message_bytes.saturating_mul(2));
+        self.max_bytes_in_flight.unwrap_or_else(usual)
+    }
+
     /// These keys for a node that runs with `old` ones: what only a new start changes stays. The second
     /// names the keys of which that is so and that would have changed.
     ///
@@ -382,6 +396,12 @@ impl Keys {
         };
         at_least("max_message_bytes", self.max_message_bytes as f64, 1024.0)?;
         at_least("max_connections", self.max_connections as f64, 1.0)?;
+        if let Some(most) = self.max_bytes_in_flight.filter(|most| *most < self.max_message_bytes) {
+            return Err(format!(
+                "key \"max_bytes_in_flight\": must be at least max_message_bytes ({}), not {most}",
+                self.max_message_bytes
+            ));
+        }
         at_least("max_agents", self.max_agents as f64, 1.0)?;
         at_least("max_live_agents", self.max_live_agents as f64, 1.0)?;
         at_least("max_trace", self.max_trace as f64, 1.0)?;
@@ -614,6 +634,7 @@ mod tests {
             (r#"{"journal_files": 0}"#, "journal_files"),
             (r#"{"journal_file_bytes": 100}"#, "journal_file_bytes"),
             (r#"{"memory_fsync": "often"}"#, "memory_fsync"),
+            (r#"{"max_bytes_in_flight": 33554431}"#, "at least max_message_bytes (33554432)"),
             (r#"{"hook_timeout_s": -1}"#, "hook_timeout_s"),
             (r#"{"hook_timeout_s": 1e19}"#, "hook_timeout_s"),
             (r#"{"request_timeout_s": 1e19}"#, "request_timeout_s"),

@@ -22,19 +22,21 @@ mod restore;
 pub mod senders;
 mod state_files;
 pub mod travel;
+mod wakes;
 
 pub use config::{Config, Keys};
 pub use notes::Heard;
 pub use record::{Origin, Record};
 
 use crate::agent::host::Host;
-use crate::agent::{Done, HookError, Life, NoTurn, Pool, Settings, Turn};
+use crate::agent::{Done, Fate, HookError, Life, NoTurn, Pool, Settings, Turn};
 use crate::journal::{Event, Journal};
 use crate::log::{Level, Log};
 use crate::roster::grants::Grants;
 use crate::state::{self, Syncer};
 use crate::sync::{lock, Crew};
-use crate::wire::{Code, Failure, Secret};
+use crate::throttle::{LeftOut, Throttle};
+use crate::wire::{Code, Failure, Room, Secret};
 use federation::TreeNode;
 use known::Known;
 use ledger::Ledger;
@@ -48,6 +50,7 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock};
 use std::time::{Duration, Instant};
+use wakes::Put;
 
 /// How many `ctx` calls and background jobs run at once on the whole node.
 const CREW: usize = 256;
@@ -104,13 +107,15 @@ pub struct Counters {
 /// A node.
 pub struct Node {
     /// Where events go.
-    pub log: Log,
+    pub log: Arc<Log>,
     /// Where they are kept for whoever audits.
     pub journal: Arc<Journal>,
     /// Counts since the start.
     pub counters: Counters,
     /// Who it is: its name and address as others know them.
     pub pool: Arc<Pool>,
+    /// What lines on their way hold.
+    pub in_flight: Room,
     name: String,
     config: RwLock<Arc<Config>>,
     state_dir: PathBuf,
@@ -158,7 +163,14 @@ impl Node {
     /// makes no sense is set aside and named in the log.
     pub fn new(parts: Parts) -> Result<Arc<Node>, String> {
         let Parts { config, state_dir, log, settings, make_host, admits } = parts;
-        let pool = Pool::new(settings).map_err(|error| format!("starting a thread: {error}"))?;
+        let log = Arc::new(log);
+        let said = Arc::clone(&log);
+        let notice = move |fate| match fate {
+            Fate::Ended(why) => said.event(Level::Warn, "python_ended", &[("why", &why)]),
+            Fate::Replaced(why) => said.event(Level::Warn, "python_replaced", &[("why", &why)]),
+        };
+        let pool =
+            Pool::new(settings, Arc::new(notice)).map_err(|error| format!("starting a thread: {error}"))?;
         if config.keys.prewarm {
             pool.prewarm();
         }
@@ -194,6 +206,7 @@ impl Node {
             log,
             counters: Counters::default(),
             pool,
+            in_flight: Room::default(),
             state_dir,
             places: Arc::default(),
             starting: Mutex::new(0),
@@ -216,7 +229,11 @@ impl Node {
         let timers = std::thread::Builder::new().name("timers".into()).spawn(move || loop {
             std::thread::sleep(TICK);
             match weak.upgrade() {
-                Some(node) if !node.is_stopping() => node.tick(),
+                Some(node) if !node.is_stopping() => {
+                    // Reported by the panic hook; the next tick may fare better, and without any ticks
+                    // no transfer would go on.
+                    let _ = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| node.tick()));
+                }
                 _ => return,
             }
         });
@@ -471,6 +488,7 @@ impl Node {
         match error {
             HookError::Timeout(_) => Failure::new(Code::Timeout, text),
             HookError::NoProcess(_) => Failure::new(Code::Internal, text),
+            HookError::Starved(_) => Failure::new(Code::Busy, text),
             HookError::NotKept(error) => arrive::disk_failure(&format!("the memory of {id}"), &error),
             HookError::Ended(_) | HookError::Lost(_) => Failure::new(Code::AgentError, text),
             HookError::Refused(error) => {
@@ -548,28 +566,55 @@ impl Node {
     }
 
     /// Puts a message into an agent's inbox and does not wait for it.
+    ///
+    /// # Errors
+    /// `busy`: as many messages wait for it as may, or no thread can be had.
     pub fn wake(self: &Arc<Self>, record: &Arc<Record>, message: String) -> Result<(), Failure> {
-        if record.life.waiting() >= self.config().keys.inbox_length {
-            return Err(Failure::new(
-                Code::Busy,
-                format!("{} has as many messages waiting as it may", record.id),
-            ));
+        let most = self.config().keys.inbox_length;
+        match record.wakes.put(message, most.saturating_sub(record.life.waiting())) {
+            Put::Full => {
+                let text = format!("{} has as many messages waiting as it may ({most})", record.id);
+                return Err(Failure::new(Code::Busy, text));
+            }
+            Put::Waits => return Ok(()),
+            Put::First => {}
         }
-        let (node, id) = (Arc::clone(self), record.id.clone());
-        let deadline = Instant::now() + self.hook_limit();
-        let queued = self.in_background(move || {
-            if let Err(failure) = node.invoke(&id, &message, deadline) {
-                node.log.event(
-                    Level::Warn,
-                    "wake_failed",
-                    &[("agent", &id), ("error", &failure.to_string())],
-                );
+        // One job delivers them all: an agent that is woken often takes one thread, not all that there are.
+        let (node, woken) = (Arc::clone(self), Arc::clone(record));
+        let started = self.in_background(move || {
+            while let Some(message) = woken.wakes.next() {
+                // One that brings the node to a panic, which its hook reports, does not hold up the others.
+                let deliver = || node.deliver(&woken, &message);
+                let _ = std::panic::catch_unwind(std::panic::AssertUnwindSafe(deliver));
             }
         });
-        if queued {
-            Ok(())
-        } else {
-            Err(Failure::new(Code::Busy, "the node has no thread for one more message"))
+        if started {
+            return Ok(());
+        }
+        record.wakes.forget();
+        Err(Failure::new(Code::Busy, "the node has no thread for one more message"))
+    }
+
+    fn deliver(self: &Arc<Self>, record: &Record, message: &str) {
+        if let Err(failure) = self.invoke(&record.id, message, Instant::now() + self.hook_limit()) {
+            let fields = [("agent", record.id.as_str()), ("error", &failure.to_string())];
+            self.let_say(&record.id, &record.talk, 0, || self.log.event(Level::Warn, "wake_failed", &fields));
+        }
+    }
+
+    /// Writes something of `bytes` that an agent brought about to the log, unless it said too much lately.
+    pub fn let_say(&self, id: &str, talk: &Throttle, bytes: usize, write: impl FnOnce()) {
+        if let Some(left_out) = talk.admit(bytes) {
+            self.tell_left_out(id, left_out);
+            write();
+        }
+    }
+
+    /// Says in the log how much of what an agent said is not in it.
+    pub fn tell_left_out(&self, id: &str, LeftOut { lines, bytes }: LeftOut) {
+        if lines > 0 {
+            let text = format!("… {lines} lines, {bytes} bytes, left out: more than an agent may say");
+            self.log.agent(id, "agent_left_out", &text);
         }
     }
 

@@ -75,7 +75,7 @@ impl Node {
 
     /// A message that nobody known has signed.
     pub fn note_stranger(&self, request: &Request, stream: &TcpStream, failure: &Failure) {
-        let event = self.said("refused", request, None).text("peer", &peer(stream));
+        let event = self.about(request, None).event("refused").text("peer", &peer(stream));
         self.journal.note_refused(&self.failed(event, failure.code.as_str(), &failure.message, None));
     }
 
@@ -97,19 +97,15 @@ impl Node {
         }
     }
 
-    fn said(&self, kind: &'static str, request: &Request, own: Option<&Secret>) -> Event {
+    fn about(&self, request: &Request, own: Option<&Secret>) -> About {
         let clean = |text: &str| self.without_secrets(text, own);
-        let mut event =
-            Event::new(kind).text("type", &clean(&request.kind)).text("sender", &clean(&request.sender));
         let names_one = matches!(
             request.kind.as_str(),
             "invoke_agent" | "dispatch_agent" | "remove_agent" | "transfer_status" | "transfer_cancel"
         );
         let agent = names_one.then(|| request.payload_json().get("agent_id")).flatten();
-        if let Some(id) = agent.and_then(|id| id.as_str()) {
-            event = event.agent(&clean(&id));
-        }
-        event
+        let agent = agent.and_then(|id| id.as_str()).map(|id| clean(&id));
+        About { kind: clean(&request.kind), sender: clean(&request.sender), agent }
     }
 
     fn failed(&self, event: Event, code: &str, sentence: &str, own: Option<&Secret>) -> Event {
@@ -121,10 +117,27 @@ impl Node {
     }
 }
 
+/// What is noted of a message, whatever becomes of it.
+struct About {
+    kind: String,
+    sender: String,
+    agent: Option<String>,
+}
+
+impl About {
+    fn event(&self, kind: &'static str) -> Event {
+        let event = Event::new(kind).text("type", &self.kind).text("sender", &self.sender);
+        match &self.agent {
+            Some(id) => event.agent(id),
+            None => event,
+        }
+    }
+}
+
 /// A message whose signature is good, on its way: it is noted when it was accepted, and when it failed.
 pub struct Heard<'a> {
     node: &'a Node,
-    request: &'a Request,
+    about: About,
     secret: &'a Secret,
     peer: String,
     accepted: Cell<bool>,
@@ -132,8 +145,9 @@ pub struct Heard<'a> {
 
 impl<'a> Heard<'a> {
     /// One that came over `stream`.
-    pub fn new(node: &'a Node, request: &'a Request, signed: &'a Signed, stream: &TcpStream) -> Self {
-        Heard { node, request, secret: &signed.secret, peer: peer(stream), accepted: Cell::new(false) }
+    pub fn new(node: &'a Node, request: &Request, signed: &'a Signed, stream: &TcpStream) -> Self {
+        let about = node.about(request, Some(&signed.secret));
+        Heard { node, about, secret: &signed.secret, peer: peer(stream), accepted: Cell::new(false) }
     }
 
     /// It passed all checks and is acted on.
@@ -161,7 +175,7 @@ impl<'a> Heard<'a> {
     }
 
     fn event(&self, kind: &'static str) -> Event {
-        self.node.said(kind, self.request, Some(self.secret)).text("peer", &self.peer)
+        self.about.event(kind).text("peer", &self.peer)
     }
 }
 

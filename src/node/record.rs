@@ -4,8 +4,10 @@ use super::harness::{Harness, Meta};
 use super::known::Fact;
 use super::package::Sealed;
 use super::state_files::Place;
+use super::wakes::Wakes;
 use crate::agent::{Life, Manifest};
 use crate::sync::lock;
+use crate::throttle::Throttle;
 use crate::wire::{Failure, Secret};
 use serde_json::value::RawValue;
 use serde_json::{json, Map, Value};
@@ -64,6 +66,10 @@ pub struct Record {
     pub trace: Vec<Value>,
     /// Notes for this hop of the trace (`ctx.mark`).
     pub notes: Mutex<Vec<String>>,
+    /// Messages that nobody waits for.
+    pub(super) wakes: Wakes,
+    /// What it says to the log.
+    pub talk: Arc<Throttle>,
     /// How often a hook ran.
     pub activations: AtomicU64,
     /// Unix seconds.
@@ -90,6 +96,8 @@ impl Record {
             metadata: Mutex::new(arrival.metadata),
             trace: arrival.trace,
             notes: Mutex::default(),
+            wakes: Wakes::default(),
+            talk: Arc::default(),
             activations: AtomicU64::new(0),
             registered_at: arrival.registered_at,
             last_result: Mutex::new(None),

@@ -59,7 +59,9 @@ impl Drop for Place {
     fn drop(&mut self) {
         if self.discard.load(Ordering::Acquire) {
             // Best effort: what stays behind holds nothing that lives.
-            let _ = fs::remove_dir_all(&self.path);
+            if fs::remove_dir(&self.path).is_err() {
+                let _ = fs::remove_dir_all(&self.path);
+            }
             if let Some(home) = self.path.parent() {
                 // Unless there is something else of the agent's.
                 let _ = fs::remove_dir(home.join("harness"));

@@ -13,6 +13,7 @@ use crate::node::{federation, MakeHost, Node, Record};
 use crate::roster::grants::Grant;
 use crate::roster::scope::Scope;
 use crate::sync::lock;
+use crate::throttle::Throttle;
 use crate::wire::Secret;
 use serde::{Deserialize, Serialize};
 use serde_json::value::{to_raw_value, RawValue};
@@ -43,6 +44,7 @@ pub struct Desk {
     record: Weak<Record>,
     id: String,
     secret: Secret,
+    talk: Arc<Throttle>,
 }
 
 /// What makes each agent's desk, for the node; `data_root` is what agents may read.
@@ -56,6 +58,7 @@ pub fn maker(data_root: DataRoot) -> MakeHost {
             record: Arc::downgrade(record),
             id: record.id.clone(),
             secret: record.manifest().secret.clone(),
+            talk: Arc::clone(&record.talk),
         })
     })
 }
@@ -64,6 +67,10 @@ type Answer = Result<Box<RawValue>, CallError>;
 
 impl Host for Desk {
     fn is_quick(&self, name: &str) -> bool {
+        #[cfg(debug_assertions)]
+        if name == "panic_at_once_for_tests" {
+            return true;
+        }
         matches!(name, "log" | "mark" | "capabilities" | "networks" | "stage" | "state_dir")
     }
 
@@ -74,23 +81,31 @@ impl Host for Desk {
     }
 
     fn call(&self, call: HostCall) -> Answer {
-        let told = audit::Told::new(&self.node, &self.id, &self.secret, &call, !self.is_quick(&call.name));
+        #[cfg(debug_assertions)]
+        if matches!(&*call.name, "panic_for_tests" | "panic_at_once_for_tests") {
+            panic!("asked for by a test");
+        }
+        // A line for the log is told with the log's own measure, or a loop of them would fill the journal.
+        let told = (call.name != "log").then(|| self.told(&call));
         let answered = self.carry_out(call);
-        told.ended(answered.as_ref().err().map_or("ok", |error| error.code));
+        if let Some(told) = told {
+            told.ended(answered.as_ref().err().map_or("ok", |error| error.code));
+        }
         answered
     }
 
     fn printed(&self, line: &str) {
-        self.node.log.agent(&self.id, "agent_printed", line);
+        self.say(line.len(), || self.node.log.agent(&self.id, "agent_printed", line));
     }
 
     fn left_behind(&self, attributes: &[String]) {
+        #[cfg(debug_assertions)]
+        if attributes.iter().any(|name| name == "panic_for_tests") {
+            panic!("asked for by a test");
+        }
         let names = attributes.join(", ");
-        self.node.log.event(
-            Level::Info,
-            "attributes_left_behind",
-            &[("agent", &self.id), ("attributes", &names)],
-        );
+        let fields = [("agent", self.id.as_str()), ("attributes", &names)];
+        self.say(names.len(), || self.node.log.event(Level::Info, "attributes_left_behind", &fields));
     }
 
     fn started(&self, pid: i32) {
@@ -102,6 +117,7 @@ impl Host for Desk {
         if !asked_for {
             self.node.counters.crashes.fetch_add(1, Ordering::Relaxed);
         }
+        self.node.tell_left_out(&self.id, self.talk.untold());
         let level = if asked_for { Level::Info } else { Level::Warn };
         self.node.log.event(level, "agent_process_ended", &[("agent", &self.id), ("how", how)]);
         self.node.note_process_end(&self.id, how);
@@ -116,7 +132,7 @@ impl Desk {
         allowed.check(&call.name)?;
         let scope = grant.scope(&call.name);
         match call.name.as_str() {
-            "log" => self.log(args(&call)?),
+            "log" => self.log(args(&call)?, &call),
             "mark" => mark(&record, args(&call)?),
             "capabilities" => answer(&allowed.list()),
             "networks" => answer(&self.networks(&record)),
@@ -235,7 +251,15 @@ impl Desk {
         self.record.upgrade().ok_or_else(gone)
     }
 
-    fn log(&self, args: LogArgs) -> Answer {
+    fn say(&self, bytes: usize, write: impl FnOnce()) {
+        self.node.let_say(&self.id, &self.talk, bytes, write);
+    }
+
+    fn told(&self, call: &HostCall) -> audit::Told<'_> {
+        audit::Told::new(&self.node, &self.id, &self.secret, call, !self.is_quick(&call.name))
+    }
+
+    fn log(&self, args: LogArgs, call: &HostCall) -> Answer {
         let mut text = cut(&args.message, LOG_BYTES);
         let mut fields = String::new();
         for (name, value) in &args.fields {
@@ -244,7 +268,10 @@ impl Desk {
         }
         text.push_str(&cut(&fields, LOG_BYTES));
         let text = without_secret(&text, self.secret.expose());
-        self.node.log.agent(&self.id, "agent_log", &text);
+        self.say(text.len(), || {
+            self.node.log.agent(&self.id, "agent_log", &text);
+            self.told(call).ended("ok");
+        });
         answer(&())
     }
 
@@ -294,11 +321,8 @@ impl Desk {
         let found = search::search_files(&self.data_root, &args.query, &args.path, args.limit, deadline)?;
         if found.skipped > 0 {
             let skipped = found.skipped.to_string();
-            self.node.log.event(
-                Level::Info,
-                "search_passed_over",
-                &[("agent", &self.id), ("unreadable", &skipped)],
-            );
+            let fields = [("agent", self.id.as_str()), ("unreadable", &skipped)];
+            self.say(0, || self.node.log.event(Level::Info, "search_passed_over", &fields));
         }
         answer(&found)
     }

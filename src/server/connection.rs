@@ -2,7 +2,7 @@
 
 use super::requests;
 use crate::node::Node;
-use crate::wire::{Answer, Code, Failure, Line, LineReader, ReadError};
+use crate::wire::{Answer, Code, Failure, Hold, Line, LineReader, ReadError};
 use std::net::TcpStream;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::Arc;
@@ -21,7 +21,9 @@ pub(super) fn serve(node: &Arc<Node>, stream: &TcpStream, answering: &AtomicUsiz
     let seconds = |value: f64| Duration::try_from_secs_f64(value).unwrap_or(Duration::from_secs(3600));
     let (line_time, idle_time) = (seconds(keys.request_timeout_s), seconds(keys.keep_alive_timeout_s));
     let _ = stream.set_nodelay(true);
-    let mut reader = LineReader::new(stream, keys.max_message_bytes);
+    let most = keys.most_in_flight();
+    let hold = Hold::new(&node.in_flight, most, keys.max_message_bytes);
+    let mut reader = LineReader::new(stream, keys.max_message_bytes).within(&hold);
     let mut first = true;
     let mut _answer = None; // until whoever asked has read it
     loop {
@@ -33,7 +35,10 @@ pub(super) fn serve(node: &Arc<Node>, stream: &TcpStream, answering: &AtomicUsiz
         let line = reader.next_line(Instant::now() + line_time);
         _answer = Some(Counted::new(answering));
         let (answer, keep) = match line {
-            Ok(Line::Text(line)) => respond(node, line, stream),
+            Ok(Line::Text(line)) => {
+                hold.settle(line.capacity());
+                respond(node, line, stream)
+            }
             Ok(Line::End) => break,
             Err(ReadError::TooLarge { limit }) => {
                 let text = format!("the line is longer than {limit} bytes (max_message_bytes)");
@@ -44,11 +49,19 @@ pub(super) fn serve(node: &Arc<Node>, stream: &TcpStream, answering: &AtomicUsiz
                 let text = format!("no whole request line came within {:.0} s", line_time.as_secs_f64());
                 (unsigned(node, Code::Timeout, &text), false)
             }
+            Err(ReadError::NoRoom) => {
+                let text = format!("the lines on their way hold as much as they may ({most} bytes, max_bytes_in_flight); try again");
+                (unsigned(node, Code::Busy, &text), false)
+            }
             Err(_) => return, // reset, or gone: nobody is there to be told
         };
         // What was done is known before the answer is, also if the node is killed in between.
         node.journal.settle();
-        if crate::wire::write_line(stream, &answer, Instant::now() + WRITE_TIME).is_err() || !keep {
+        hold.settle(answer.len());
+        let written = crate::wire::write_line(stream, &answer, Instant::now() + WRITE_TIME);
+        drop(answer);
+        hold.settle(0);
+        if written.is_err() || !keep {
             break;
         }
     }

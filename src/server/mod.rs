@@ -9,11 +9,12 @@ mod requests;
 
 use crate::log::Level;
 use crate::node::Node;
+use crate::sync::lock;
 use crate::wire::{Answer, Code, Failure};
 use std::io;
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 /// Threads beyond `max_connections`: they tell whoever is too many.
@@ -22,6 +23,8 @@ const SPARE: usize = 4;
 const KEPT: usize = 16;
 /// How long a thread waits when accepting fails.
 const STARVED: Duration = Duration::from_millis(20);
+/// How often the log says that accepting fails.
+const STARVED_TOLD: Duration = Duration::from_secs(10);
 /// How long a connection on which nothing is asked may hold up the end.
 const SILENT: Duration = Duration::from_millis(200);
 /// What a refused connection may still send and how long it may take, before it is closed.
@@ -37,12 +40,15 @@ pub struct Server {
 struct Shared {
     node: Arc<Node>,
     listener: TcpListener,
+    /// How many connections this process's descriptors are enough for.
+    affordable: usize,
     threads: AtomicUsize,
     waiting: AtomicUsize,
     connections: AtomicUsize,
     /// Of these, those on which a line is being answered.
     answering: AtomicUsize,
     stopping: AtomicBool,
+    starved_told: Mutex<Option<Instant>>,
 }
 
 impl Server {
@@ -53,14 +59,26 @@ impl Server {
     pub fn start(node: Arc<Node>, listener: TcpListener) -> Result<Server, String> {
         let address = listener.local_addr().map_err(|error| error.to_string())?;
         node.set_listening(address);
+        let most = node.config().keys.max_connections;
+        let affordable = affordable_connections();
+        if affordable < most {
+            let fields = [("max_connections", most.to_string()), ("served_at_once", affordable.to_string())];
+            node.log.event(
+                Level::Warn,
+                "few_descriptors",
+                &fields.each_ref().map(|(key, text)| (*key, text.as_str())),
+            );
+        }
         let shared = Arc::new(Shared {
             node,
             listener,
+            affordable,
             threads: AtomicUsize::new(0),
             waiting: AtomicUsize::new(0),
             connections: AtomicUsize::new(0),
             answering: AtomicUsize::new(0),
             stopping: AtomicBool::new(false),
+            starved_told: Mutex::new(None),
         });
         add_thread(&shared).map_err(|error| format!("starting a thread: {error}"))?;
         Ok(Server { shared, address })
@@ -113,7 +131,7 @@ fn add_thread(shared: &Arc<Shared>) -> io::Result<()> {
 impl Shared {
     /// How many connections are served at once; a reload may change it.
     fn most(&self) -> usize {
-        self.node.config().keys.max_connections
+        self.node.config().keys.max_connections.min(self.affordable)
     }
 
     fn serve(self: &Arc<Self>) {
@@ -125,6 +143,7 @@ impl Shared {
             };
             let starved = accepted.as_ref().is_err_and(|error| !passing(error));
             if starved && !self.stopping.load(Ordering::Acquire) {
+                self.tell_starved(accepted.as_ref().err());
                 // Out of descriptors or memory: nothing that hurrying would help. Still counted as
                 // waiting, so that nobody starts another thread meanwhile.
                 std::thread::sleep(STARVED);
@@ -153,11 +172,20 @@ impl Shared {
         self.threads.fetch_sub(1, Ordering::AcqRel);
     }
 
+    fn tell_starved(&self, error: Option<&io::Error>) {
+        let mut told = lock(&self.starved_told);
+        if told.is_none_or(|at| at.elapsed() > STARVED_TOLD) {
+            *told = Some(Instant::now());
+            let error = error.map(ToString::to_string).unwrap_or_default();
+            self.node.log.event(Level::Warn, "cannot_accept", &[("error", &error)]);
+        }
+    }
+
     fn attend(&self, stream: TcpStream) {
         // Counted out before it is told so: a refusal takes a while and must not cost others a place.
         let place = Open::new(&self.connections, self.most());
         let Some(_place) = place else {
-            refuse(&self.node, &stream);
+            refuse(&self.node, self.most(), &stream);
             return;
         };
         let served = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
@@ -187,8 +215,14 @@ impl Drop for Open<'_> {
     }
 }
 
-fn refuse(node: &Node, stream: &TcpStream) {
-    let most = node.config().keys.max_connections;
+/// Connections get at most half of the descriptors that this process may have: a crowd at the door must not
+/// keep the agents inside from theirs.
+fn affordable_connections() -> usize {
+    let files = rustix::process::getrlimit(rustix::process::Resource::Nofile).current;
+    files.map_or(usize::MAX, |files| usize::try_from(files / 2).unwrap_or(usize::MAX).max(SPARE))
+}
+
+fn refuse(node: &Node, most: usize, stream: &TcpStream) {
     let failure =
         Failure::new(Code::Busy, format!("the node serves {most} connections, as many as it may; try again"));
     let line = Answer::failure(node.name(), &failure).to_line(None);

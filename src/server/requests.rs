@@ -16,7 +16,7 @@ const LONGEST_REFUSAL: usize = 500;
 
 /// Answers a line; the second says whether the connection stays open.
 pub(super) fn answer(node: &Arc<Node>, line: Vec<u8>, stream: &TcpStream) -> (String, bool) {
-    let request = match Request::parse(line) {
+    let mut request = match Request::parse(line) {
         Ok(request) => request,
         Err(failure) => {
             node.note_unread(stream, failure.code);
@@ -36,9 +36,9 @@ pub(super) fn answer(node: &Arc<Node>, line: Vec<u8>, stream: &TcpStream) -> (St
     };
     let heard = Heard::new(node, &request, &signed, stream);
     let answered = if request.kind == "receive_agent" {
-        receive(node, &request, &signed, fresh, &heard)
+        receive(node, &mut request, &signed, fresh, &heard)
     } else {
-        match fresh.and_then(|()| carry_out(node, &request, &signed, stream, &heard)) {
+        match fresh.and_then(|()| carry_out(node, &mut request, &signed, stream, &heard)) {
             Ok(answer) => answer,
             Err(failure) => failed(node, &request, &failure),
         }
@@ -85,7 +85,7 @@ fn failed(node: &Node, request: &Request, failure: &Failure) -> Answer {
 
 fn carry_out(
     node: &Arc<Node>,
-    request: &Request,
+    request: &mut Request,
     signed: &Signed,
     stream: &TcpStream,
     heard: &Heard,
@@ -100,21 +100,33 @@ fn carry_out(
             other => other?,
         },
     }
+    // A release has no such type.
+    #[cfg(debug_assertions)]
+    if request.kind == "panic_for_tests" {
+        panic!("asked for by a test");
+    }
     node.authorise(signed, request)?;
     if node.is_stopping() {
         return Err(Failure::new(Code::ShuttingDown, "the node is shutting down"));
     }
     heard.accepted();
-    let payload = request.payload();
     match request.kind.as_str() {
-        "deploy_agent" => say(node, &node.deploy(read(request)?)?),
+        "deploy_agent" => {
+            let order = read(request)?;
+            request.release();
+            say(node, &node.deploy(order)?)
+        }
         "invoke_agent" => {
             let order: messages::Invoke = read(request)?;
+            request.release();
             let until = deadline(order.timeout, node.hook_limit())?;
             let message = order.message.as_deref().map_or("{}", RawValue::get);
             let outcome = node.invoke(&order.agent_id, message, until)?;
+            drop(order.message);
             let id = Value::from(order.agent_id);
-            say_text(node, &format!("{{\"agent_id\":{id},\"result\":{}}}", outcome.result.get()))
+            let result = format!("{{\"agent_id\":{id},\"result\":{}}}", outcome.result.get());
+            drop(outcome);
+            say_text(node, &result)
         }
         "dispatch_agent" => say(node, &node.dispatch(read(request)?)?),
         "queue_agent" => say(node, &node.queue(read(request)?)?),
@@ -159,7 +171,7 @@ fn carry_out(
             Ok(plain(node, serde_json::to_value(node.tree()).unwrap_or_default()))
         }
         kind @ ("transfer_status" | "transfer_cancel" | "transfer_forget") => {
-            let order: messages::TransferRef = messages::read(kind, payload)?;
+            let order: messages::TransferRef = messages::read(kind, request.payload())?;
             let id = match (&signed.sender, order.agent_id) {
                 (Sender::Agent(id), _) => id.clone(),
                 (_, Some(id)) => id,
@@ -185,30 +197,34 @@ fn only_asks(kind: &str) -> bool {
 /// refusal says where the transfer stands.
 fn receive(
     node: &Arc<Node>,
-    request: &Request,
+    request: &mut Request,
     signed: &Signed,
     fresh: Result<(), Failure>,
     heard: &Heard,
 ) -> Answer {
-    let told = |failure: Failure, word: Option<&str>| {
+    let told = |request: &Request, failure: Failure, word: Option<&str>| {
         let failure = word.into_iter().fold(failure, |failure, word| failure.with_value("transfer", word));
         failed(node, request, &failure)
     };
     if signed.proof == Proof::Namesake {
-        return told(fresh.err().unwrap_or_else(|| namesake(request)), Some("refused"));
+        return told(request, fresh.err().unwrap_or_else(|| namesake(request)), Some("refused"));
     }
     if let Err(failure) = fresh {
         // Noted, so that these bytes do not act later, when the clocks agree. A copy that comes late, of an
         // attempt that the ledger knows, says nothing about that: its source asks.
         let noted = node.first_time(signed, request).map_or_else(|why| why.noted, |()| true);
         let promised = noted && !node.knows_transfer(request);
-        return told(failure, promised.then_some("untouched"));
+        return told(request, failure, promised.then_some("untouched"));
     }
-    let order = read::<messages::Receive>(request).and_then(|order| {
+    let order = read::<messages::Receive>(request).and_then(|mut order| {
         order.check()?;
         let package = node.open_package(order.source_code.as_deref(), order.capsule.as_deref())?;
+        (order.source_code, order.capsule) = (None, None); // megabytes, perhaps, and the package has its own
         Ok((order, package))
     });
+    let transfer = transfer_of(request);
+    request.release();
+    let request = &*request;
     let brought = order.as_ref().map_or("", |(_, package)| &package.manifest.id);
     let (id, own) = match &signed.sender {
         // Its own transfers are all that it can ask for, whatever source it sends.
@@ -225,11 +241,10 @@ fn receive(
         if let Err(failure) = node.authorise(signed, request) {
             let why = allowed().err().unwrap_or(failure.into());
             let word = word_of(&why);
-            return told(why.failure, word);
+            return told(request, why.failure, word);
         }
     }
-    let arrival =
-        Arrival { id: id.clone(), transfer: transfer_of(request).filter(|_| !id.is_empty()), order };
+    let arrival = Arrival { id: id.clone(), transfer: transfer.filter(|_| !id.is_empty()), order };
     node.receive(arrival, signed, || {
         allowed()?;
         own?;

@@ -51,6 +51,7 @@ pub fn exchange(
         (Err(ReadError::TooLarge { limit }), _) => {
             format!("the answer of {address} is longer than {limit} bytes")
         }
+        (Err(error @ ReadError::NoRoom), _) => format!("the answer of {address}: {error}"),
         (Err(ReadError::Io(error)), _) => format!("waiting for the answer of {address}: {error}"),
     };
     Err(ExchangeError::Unclear(why))

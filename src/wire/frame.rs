@@ -2,6 +2,7 @@
 //!
 //! A deadline is for the whole line. A peer that sends a byte now and then does not push it back.
 
+use super::room::{Hold, NoRoom};
 use std::fmt;
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{Shutdown, TcpStream};
@@ -34,6 +35,8 @@ pub enum ReadError {
         /// The limit.
         limit: usize,
     },
+    /// All lines together hold as much as they may ([`Hold`]).
+    NoRoom,
     /// The connection failed.
     Io(io::Error),
 }
@@ -44,6 +47,7 @@ impl fmt::Display for ReadError {
             ReadError::TimedOut { partial: true } => f.write_str("the line was not complete in time"),
             ReadError::TimedOut { partial: false } => f.write_str("no line came in time"),
             ReadError::TooLarge { limit } => write!(f, "the line is longer than {limit} bytes"),
+            ReadError::NoRoom => f.write_str("there is no room for so long a line now"),
             ReadError::Io(error) => write!(f, "reading from the connection: {error}"),
         }
     }
@@ -58,6 +62,7 @@ impl std::error::Error for ReadError {}
 pub struct LineReader<'s> {
     stream: &'s TcpStream,
     limit: usize,
+    hold: Option<&'s Hold<'s>>,
     buffer: Vec<u8>,
     /// Where the next line starts in `buffer`.
     start: usize,
@@ -68,11 +73,26 @@ pub struct LineReader<'s> {
 impl<'s> LineReader<'s> {
     /// A reader of lines of at most `max_bytes`, the newline not counted.
     pub fn new(stream: &'s TcpStream, max_bytes: usize) -> LineReader<'s> {
-        LineReader { stream, limit: max_bytes, buffer: Vec::new(), start: 0, searched: 0 }
+        LineReader { stream, limit: max_bytes, hold: None, buffer: Vec::new(), start: 0, searched: 0 }
+    }
+
+    /// The same, its memory counted in `hold`. What a line that was handed out holds is the caller's to settle.
+    pub fn within(self, hold: &'s Hold<'s>) -> LineReader<'s> {
+        LineReader { hold: Some(hold), ..self }
     }
 
     /// The next line that is not only white space. What has come behind it is kept for the next call.
+    ///
+    /// # Errors
+    /// There is none, and there will be none: what had come is dropped.
     pub fn next_line(&mut self, deadline: Instant) -> Result<Line, ReadError> {
+        self.find_line(deadline).inspect_err(|_| {
+            (self.start, self.searched) = (0, 0);
+            self.buffer = Vec::new(); // before anyone waits for the peer to read why
+        })
+    }
+
+    fn find_line(&mut self, deadline: Instant) -> Result<Line, ReadError> {
         loop {
             while let Some(line) = self.buffered_line() {
                 if line.len() > self.limit {
@@ -140,6 +160,9 @@ impl<'s> LineReader<'s> {
         let needed = self.buffer.len() + count;
         if needed > self.buffer.capacity() {
             let grown = (self.buffer.capacity() * 2).min(self.limit.saturating_add(1)).max(needed);
+            if let Some(hold) = self.hold {
+                hold.grow(grown, deadline).map_err(|NoRoom| ReadError::NoRoom)?;
+            }
             self.buffer.reserve_exact(grown - self.buffer.len());
         }
         self.buffer.extend_from_slice(&chunk[..count]);

@@ -75,6 +75,7 @@ pub mod hex;
 pub mod json;
 pub mod replay;
 pub mod request;
+pub mod room;
 pub mod secret;
 
 pub use address::{connect, Address, AddressError, ConnectError};
@@ -83,11 +84,12 @@ pub use client::{exchange, ExchangeError};
 pub use code::Code;
 pub use failure::Failure;
 pub use frame::{close, write_line, Line, LineReader, ReadError};
-pub use json::{canonical, parse, Form, Json, Malformed, Value};
+pub use json::{canonical, parse, parse_within, Form, Json, Malformed, Value};
 pub use replay::{ReplayWindow, Verdict};
 pub use request::{
     freshness, random_nonce, signed_request, unix_now, Request, RequestOptions, SignedRequest,
 };
+pub use room::{Hold, NoRoom, Room};
 pub use secret::{Secret, SecretError};
 
 #[cfg(test)]

@@ -19,9 +19,14 @@ pub struct Peer {
 
 impl Peer {
     pub fn to(lab: &Lab) -> Peer {
-        let stream = TcpStream::connect(("127.0.0.1", lab.running.node.port())).unwrap();
-        stream.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
-        Peer { stream, rest: Vec::new() }
+        Peer::connect(lab.running.node.port()).unwrap()
+    }
+
+    /// A connection to whatever listens on this port here.
+    pub fn connect(port: u16) -> std::io::Result<Peer> {
+        let stream = TcpStream::connect(("127.0.0.1", port))?;
+        stream.set_read_timeout(Some(Duration::from_secs(30)))?;
+        Ok(Peer { stream, rest: Vec::new() })
     }
 
     pub fn send(&mut self, bytes: impl AsRef<[u8]>) {

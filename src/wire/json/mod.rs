@@ -52,6 +52,9 @@ pub fn parse(text: &str) -> Result<Json<'_>, Malformed> {
 }
 
 /// [`parse`], for a value that will stand `outer` levels deep in another.
-pub(super) fn parse_within(text: &str, outer: usize) -> Result<Json<'_>, Malformed> {
+///
+/// # Errors
+/// As [`parse`]; the levels around it count.
+pub fn parse_within(text: &str, outer: usize) -> Result<Json<'_>, Malformed> {
     scan(text, outer).map(|(json, _)| json)
 }
