@@ -104,6 +104,21 @@ fn policy_and_registry_decide_before_anything_is_looked_at() {
 }
 
 #[test]
+fn a_key_that_the_node_does_not_have_is_told_in_words_of_a_node() {
+    let lab = Lab::start("keyless");
+    let source = agent("signed", BODY);
+    let shared = Signing::Hmac(capsule::HmacKey::new(b"a shared secret").unwrap());
+    let key = PrivateKey::generate().unwrap();
+    let bare = Signing::Ed25519 { key: key.into(), inline: false };
+    for (signing, part) in
+        [(shared, "a shared key (hmac-sha256), which no node has"), (bare, "nor in a trust registry")]
+    {
+        let (code, text) = lab.err("deploy_agent", json!({"capsule": sealed(&source, signing, &[])}));
+        assert!(code == "rejected" && text.contains(part) && !text.contains("--"), "{code} {text}");
+    }
+}
+
+#[test]
 fn a_key_revoked_a_moment_ago_is_revoked() {
     let key = PrivateKey::generate().unwrap();
     let lab = careful("revoking", &key, None);

@@ -59,9 +59,11 @@ impl<'a> Envelope<'a> {
     /// # Errors
     /// Which rule of the format it breaks, and in which line.
     pub fn parse(text: &'a str) -> Result<Envelope<'a>, CapsuleError> {
-        let start = find(text, 0, BEGIN).ok_or(CapsuleError::MissingBegin)?;
-        let inside = start + BEGIN.len();
         let line_at = |at: usize| line_of(text, at);
+        let start = find(text, 0, BEGIN).ok_or_else(|| CapsuleError::MissingBegin {
+            line: next_marker(text, 0).map_or(0, |(at, _)| line_at(at)),
+        })?;
+        let inside = start + BEGIN.len();
         // One walk to END, whatever stands before it.
         let (mut payload, mut at) = (None, inside);
         let end = loop {
@@ -86,6 +88,13 @@ impl<'a> Envelope<'a> {
         };
         let end = end.ok_or_else(|| CapsuleError::MissingEnd { line: line_at(start) })?;
 
+        // A line doubled; what a text says of markers further down is its own affair.
+        let after = end + END.len();
+        let next = text[after..].trim_start();
+        if next.lines().next().is_some_and(|line| line.trim_end() == END) {
+            return Err(CapsuleError::RepeatedEnd { line: line_at(text.len() - next.len()) });
+        }
+
         let line = line_at(start);
         let headers = Headers::parse(&text[inside..payload], line)?;
         let manifest = checked(&headers, line)?;
@@ -97,8 +106,14 @@ impl<'a> Envelope<'a> {
             between,
             line: line_at(payload),
             start,
-            end: end + END.len(),
+            end: after,
         })
+    }
+
+    /// The first line of what stands between BEGIN and END, and the last.
+    pub(super) fn lines_within(&self) -> (usize, usize) {
+        let end = self.line + self.between.trim_end_matches('\n').matches('\n').count();
+        (self.headers.first_line(), end)
     }
 
     /// The line in which the payload text begins.
@@ -118,6 +133,7 @@ fn checked(headers: &Headers, line: usize) -> Result<Option<Manifest>, CapsuleEr
     if !names.is_empty() {
         return Err(CapsuleError::MissingHeaders { line, names });
     }
+    headers.check_order()?;
     if headers.required("capsule_version") != VERSION {
         return Err(CapsuleError::Version { line: headers.line("capsule_version") });
     }
@@ -194,11 +210,21 @@ mod tests {
 
     #[test]
     fn each_missing_or_misplaced_marker_is_named() {
-        assert_eq!(wrong(""), CapsuleError::MissingBegin);
+        assert_eq!(wrong(""), CapsuleError::MissingBegin { line: 0 });
+        assert_eq!(wrong(&GOOD.replace("BEGIN", "BEGAN")), CapsuleError::MissingBegin { line: 13 });
         assert_eq!(wrong(&GOOD.replace("PAYLOAD", "PAYL")), CapsuleError::MissingPayload { line: 2 });
         assert_eq!(wrong(&GOOD.replace("END", "AND")), CapsuleError::MissingEnd { line: 2 });
         assert_eq!(wrong(&GOOD.replace("aa", BEGIN)), CapsuleError::NestedBegin { line: 14 });
         assert_eq!(wrong(&GOOD.replace("codec", END)), CapsuleError::EndBeforePayload { line: 4 });
+    }
+
+    #[test]
+    fn a_doubled_end_is_refused_and_a_mention_of_it_is_not() {
+        let doubled = GOOD.replace(END, &format!("{END}\n\n{END}"));
+        assert_eq!(wrong(&doubled), CapsuleError::RepeatedEnd { line: 18 });
+        for text in [format!("{GOOD}\n{END}"), GOOD.replace("\ny", &format!("\n{END} closes a capsule"))] {
+            assert!(Envelope::parse(&text).is_ok(), "{text}");
+        }
     }
 
     #[test]

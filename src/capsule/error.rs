@@ -11,7 +11,10 @@ use std::fmt;
 #[non_exhaustive]
 pub enum CapsuleError {
     /// The text has no BEGIN marker: it was cut off at its head, or is no capsule.
-    MissingBegin,
+    MissingBegin {
+        /// Of the first other marker; 0 if there is none.
+        line: usize,
+    },
     /// No PAYLOAD marker follows BEGIN.
     MissingPayload {
         /// Of BEGIN.
@@ -25,6 +28,11 @@ pub enum CapsuleError {
     /// Another BEGIN stands before END: two capsules were pasted into each other.
     NestedBegin {
         /// Of the second BEGIN.
+        line: usize,
+    },
+    /// END is followed by END again: lines were doubled on the way.
+    RepeatedEnd {
+        /// Of the second END.
         line: usize,
     },
     /// END stands before PAYLOAD, where readers would disagree about what the capsule is.
@@ -54,6 +62,13 @@ pub enum CapsuleError {
     /// A header stands there twice.
     RepeatedHeader {
         /// Of the second one.
+        line: usize,
+        /// The header's name.
+        name: String,
+    },
+    /// A header does not stand where it stands in every capsule: lines were swapped or moved.
+    MovedHeader {
+        /// Of the header.
         line: usize,
         /// The header's name.
         name: String,
@@ -103,6 +118,17 @@ pub enum CapsuleError {
     FingerprintMismatch,
     /// The signature is not this key's over this capsule.
     Forged,
+    /// [`Forged`](Self::Forged) or [`SignatureForm`](Self::SignatureForm), with where to look.
+    Signature {
+        /// What is wrong.
+        why: Box<CapsuleError>,
+        /// The line of the header `signature`.
+        line: usize,
+        /// The first line of the capsule and the last, its markers left out.
+        within: (usize, usize),
+        /// Where the payload begins, if it is not the one that `payload_sha256` names.
+        payload: Option<usize>,
+    },
     /// The payload text is no base64.
     Base64 {
         /// In the payload.
@@ -141,16 +167,18 @@ impl CapsuleError {
     pub fn reason(&self) -> String {
         use CapsuleError as E;
         match self {
-            E::MissingBegin => "missing capsule begin marker".into(),
+            E::MissingBegin { .. } => "missing capsule begin marker".into(),
             E::MissingPayload { .. } => "missing capsule payload marker".into(),
             E::MissingEnd { .. } => "missing capsule end marker".into(),
             E::NestedBegin { .. } => "nested capsule begin marker".into(),
+            E::RepeatedEnd { .. } => "repeated capsule end marker".into(),
             E::EndBeforePayload { .. } => "malformed capsule boundary".into(),
             E::Quoted { text, .. } | E::HeaderWithoutColon { text, .. } => {
                 format!("malformed header line: {text}")
             }
             E::EmptyHeader { .. } => "empty capsule header key or value".into(),
             E::RepeatedHeader { name, .. } => format!("duplicate capsule header: {name}"),
+            E::MovedHeader { name, .. } => format!("misplaced capsule header: {name}"),
             E::MissingHeaders { names, .. } => {
                 format!("missing required capsule headers: {}", names.join(", "))
             }
@@ -161,6 +189,7 @@ impl CapsuleError {
             E::SignatureMode(mode) => format!("unsupported signature mode: {mode}"),
             E::KeyNeeded(what) | E::SignatureForm(what) => (*what).into(),
             E::FingerprintMismatch => "public key fingerprint mismatch".into(),
+            E::Signature { why, .. } => why.reason(),
             E::Forged => "signature verification failed".into(),
             E::Base64 { .. } => "invalid base64 payload".into(),
             E::TooLarge { .. } => "payload exceeds maximum allowed size".into(),
@@ -186,16 +215,28 @@ impl fmt::Display for CapsuleError {
             }
         }
         match self {
+            E::MissingBegin { line } if *line > 0 => {
+                write!(f, " (another marker stands in line {line}; the text before it was cut off)")
+            }
             E::MissingPayload { line } => write!(f, " (after BEGIN in line {line})"),
             E::MissingEnd { line } => write!(f, " (after BEGIN in line {line}; the text may be cut off)"),
             E::Quoted { line, .. } => write!(f, " (line {line} is quoted; take the > off every line)"),
+            E::MovedHeader { line, .. } => write!(f, " (line {line} stood elsewhere)"),
             E::NestedBegin { line }
+            | E::RepeatedEnd { line }
             | E::EndBeforePayload { line }
             | E::HeaderWithoutColon { line, .. }
             | E::EmptyHeader { line }
             | E::RepeatedHeader { line, .. }
             | E::Version { line }
             | E::HashHeader { line } => write!(f, " (line {line})"),
+            E::Signature { payload: Some(line), .. } => {
+                write!(f, " (the payload at line {line} was changed, or its header)")
+            }
+            E::Signature { why, within: (first, last), .. } if **why == E::Forged => {
+                write!(f, " (another key's, or lines {first} to {last} were changed)")
+            }
+            E::Signature { line, .. } => write!(f, " (line {line} says that there is one)"),
             E::MissingHeaders { line, .. } => write!(f, " (in the capsule at line {line})"),
             E::Manifest { line, .. } if *line > 0 => write!(f, " (line {line})"),
             E::Base64 { line, what } => write!(f, ": {what} (line {line})"),

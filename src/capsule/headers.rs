@@ -4,14 +4,15 @@
 //! * The name ends at the first colon; name and value are trimmed and neither may be empty.
 //! * No name appears twice. Names are case-sensitive, and ones that are not listed here are kept (and
 //!   signed) like the others.
+//! * They are read in the order in which they are written: a line that stands elsewhere was moved on the way.
 
 use std::collections::BTreeMap;
 
 use super::CapsuleError;
 use crate::base64::is_space;
 
-/// The order in which headers are written; any others come after them, sorted by name.
-const ORDER: [&str; 26] = [
+/// The order of the headers; any others come after them, sorted by name.
+const ORDER: [&str; 25] = [
     "capsule_version",
     "codec",
     "content_type",
@@ -37,8 +38,6 @@ const ORDER: [&str; 26] = [
     "created_at",
     "policy",
     "filename",
-    // Not a header; closes the list for the search below.
-    "",
 ];
 
 /// The headers that every capsule has, in the order in which missing ones are told.
@@ -115,6 +114,28 @@ impl Headers {
         self.by_name.get(name).map_or(0, |header| header.line)
     }
 
+    /// The line of the first header; 0 if there is none.
+    pub(super) fn first_line(&self) -> usize {
+        self.by_name.values().map(|header| header.line).min().unwrap_or(0)
+    }
+
+    /// The first header that does not stand where it is written. Told after what is missing: a name that was
+    /// mistyped stands wrong, too.
+    pub(super) fn check_order(&self) -> Result<(), CapsuleError> {
+        let mut lines: Vec<(usize, &str)> =
+            self.by_name.iter().map(|(name, header)| (header.line, &**name)).collect();
+        lines.sort_unstable();
+        for (before, after) in lines.iter().zip(lines.iter().skip(1)) {
+            if place(after.1) < place(before.1) {
+                // One that is not listed has no business before one that is.
+                let listed = place(before.1).0 < ORDER.len();
+                let (line, name) = if listed || place(after.1).0 == ORDER.len() { after } else { before };
+                return Err(CapsuleError::MovedHeader { line: *line, name: (*name).into() });
+            }
+        }
+        Ok(())
+    }
+
     /// The required headers that are not there.
     pub(super) fn missing(&self) -> Vec<&'static str> {
         REQUIRED.into_iter().filter(|name| !self.by_name.contains_key(*name)).collect()
@@ -148,11 +169,17 @@ impl Headers {
 
     /// The lines as they are written.
     pub(super) fn lines(&self) -> String {
-        let place = |name: &str| ORDER.iter().position(|known| *known == name).unwrap_or(ORDER.len());
         let mut sorted: Vec<(&str, &str)> = self.iter().collect();
-        // Stable: what is not in the list stays sorted by name.
         sorted.sort_by_key(|(name, _)| place(name));
         sorted.iter().map(|(name, value)| format!("{name}: {value}\n")).collect()
+    }
+}
+
+/// Sorts as the headers stand. The name decides among those that are not listed only.
+fn place(name: &str) -> (usize, &str) {
+    match ORDER.iter().position(|known| *known == name) {
+        Some(at) => (at, ""),
+        None => (ORDER.len(), name),
     }
 }
 
@@ -173,8 +200,24 @@ mod tests {
         assert_eq!(wrong("a: b\nc d"), CapsuleError::HeaderWithoutColon { line: 2, text: "c d".into() });
         assert_eq!(wrong("a:"), CapsuleError::EmptyHeader { line: 1 });
         assert_eq!(wrong(": b"), CapsuleError::EmptyHeader { line: 1 });
+        assert_eq!(
+            wrong("codec: b\n\na: b\ncodec:b"),
+            CapsuleError::RepeatedHeader { line: 4, name: "codec".into() }
+        );
         assert_eq!(wrong("a: b\n\na:b"), CapsuleError::RepeatedHeader { line: 3, name: "a".into() });
         assert_eq!(wrong("> a: b"), CapsuleError::Quoted { line: 1, text: "> a: b".into() });
+    }
+
+    #[test]
+    fn a_line_that_stands_elsewhere_was_moved() {
+        let moved = |text: &str| match Headers::parse(text, 1).unwrap().check_order() {
+            Err(CapsuleError::MovedHeader { line, name }) => Some((line, name)),
+            other => other.map(|()| None).unwrap(),
+        };
+        assert_eq!(moved("capsule_version: 1\ncodec: 2\nfilename: 3\nZ: 4\na: 5"), None);
+        assert_eq!(moved("codec: 2\ncapsule_version: 1"), Some((2, "capsule_version".into())));
+        assert_eq!(moved("codec: 2\na: 5\nfilename: 3"), Some((2, "a".into())));
+        assert_eq!(moved("filename: 3\na: 5\nZ: 4"), Some((3, "Z".into())));
     }
 
     #[test]

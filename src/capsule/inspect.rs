@@ -4,6 +4,7 @@ use super::json::{null, Object};
 use super::signature::{self, Checked, ED25519, HMAC, NONE};
 use super::verify::check_rest;
 use super::{codec, trust, CapsuleError, Envelope, Keys, Policy, Trust};
+use crate::log::escape;
 
 /// What was found.
 #[derive(Clone, Debug)]
@@ -98,7 +99,8 @@ impl Inspection {
     pub fn text(&self, envelope: &Envelope<'_>) -> String {
         let headers = &envelope.headers;
         let mut lines = Vec::new();
-        let mut line = |name: &str, value: &str| lines.push(format!("{name}: {value}\n"));
+        // What the sender wrote must not pass for a line of ours.
+        let mut line = |name: &str, value: &str| lines.push(format!("{}: {}\n", escape(name), escape(value)));
         line("capsule version", headers.required("capsule_version"));
         line("codec", headers.required("codec"));
         line("content type", headers.required("content_type"));

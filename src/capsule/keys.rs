@@ -4,12 +4,14 @@
 //! one is created with mode 0600. Neither is overwritten unless asked to.
 
 use std::fmt;
-use std::fs::{File, OpenOptions};
+use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Write};
 use std::os::unix::fs::OpenOptionsExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use ed25519_dalek::{SigningKey, VerifyingKey};
+use rustix::fs::{renameat_with, RenameFlags, CWD};
+use rustix::io::Errno;
 use sha2::{Digest, Sha256};
 
 use super::CapsuleError;
@@ -154,25 +156,58 @@ pub fn generate(private: &Path, public: &Path, force: bool) -> Result<PublicKey,
     }
     let key = PrivateKey::generate()?;
     let text = base64::encode(key.key.as_bytes());
-    write_key(private, &text, 0o600, force)?;
-    write_key(public, &key.public().text(), 0o644, force)?;
+    // Both are written before one is put in its place, so that an old pair stays a pair.
+    let private = KeyFile::write(private, &text, 0o600)?;
+    let public = KeyFile::write(public, &key.public().text(), 0o644)?;
+    private.place(force)?;
+    public.place(force).inspect_err(|_| {
+        if !force {
+            let _ = fs::remove_file(private.path); // Half a pair is of no use to anyone.
+        }
+    })?;
     Ok(key.public())
 }
 
-fn write_key(path: &Path, text: &str, mode: u32, force: bool) -> Result<(), CapsuleError> {
-    // Replaced and not overwritten, so that an old file's mode and other names do not stay.
-    if force {
-        let _ = std::fs::remove_file(path); // If it stays, creating it says why.
+/// A key file beside its place; dropped, it leaves nothing there.
+struct KeyFile<'a> {
+    path: &'a Path,
+    new: PathBuf,
+}
+
+impl<'a> KeyFile<'a> {
+    fn write(path: &'a Path, text: &str, mode: u32) -> Result<KeyFile<'a>, CapsuleError> {
+        let mut hidden = std::ffi::OsString::from(".");
+        hidden.push(path.file_name().unwrap_or_default());
+        hidden.push(format!(".{}", std::process::id()));
+        let mut options = OpenOptions::new();
+        let failed =
+            |error: io::Error| CapsuleError::Io(format!("writing the key file {}: {error}", path.display()));
+        let new = path.with_file_name(hidden);
+        let mut file = options.write(true).create_new(true).mode(mode).open(&new).map_err(failed)?;
+        let key_file = KeyFile { path, new };
+        file.write_all(format!("{text}\n").as_bytes()).and_then(|()| file.sync_all()).map_err(failed)?;
+        Ok(key_file)
     }
-    let mut options = OpenOptions::new();
-    let file = options.write(true).create_new(true).mode(mode).open(path);
-    file.and_then(|mut file| file.write_all(format!("{text}\n").as_bytes())).map_err(|error| {
-        if error.kind() == io::ErrorKind::AlreadyExists {
-            exists(path)
-        } else {
-            CapsuleError::Io(format!("writing the key file {}: {error}", path.display()))
+
+    /// An old file is replaced and not overwritten, so that its mode and other names do not stay.
+    fn place(&self, force: bool) -> Result<(), CapsuleError> {
+        let flags = if force { RenameFlags::empty() } else { RenameFlags::NOREPLACE };
+        match renameat_with(CWD, &self.new, CWD, self.path, flags) {
+            // A file system without such flags; it was looked whether one is there.
+            Err(Errno::INVAL) if !force => fs::rename(&self.new, self.path),
+            placed => placed.map_err(io::Error::from),
         }
-    })
+        .map_err(|error| match error.kind() {
+            io::ErrorKind::AlreadyExists => exists(self.path),
+            _ => CapsuleError::Io(format!("writing the key file {}: {error}", self.path.display())),
+        })
+    }
+}
+
+impl Drop for KeyFile<'_> {
+    fn drop(&mut self) {
+        let _ = fs::remove_file(&self.new); // Not there any more if all went well.
+    }
 }
 
 fn exists(path: &Path) -> CapsuleError {

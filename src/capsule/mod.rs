@@ -35,6 +35,8 @@
 //! What that packs is read here and the other way round, byte for byte; but a capsule is refused here, and
 //! taken there, that
 //!
+//! * has its header lines in another order than the written one, or END twice;
+//! * is HMAC-signed with a public key that is known here;
 //! * has an END marker within its headers, or a compression or encryption that V0 does not have;
 //! * has spare bits in its base64, a key twice in a JSON object, or a boolean for a size;
 //! * names a file with a slash, a backslash, NUL, `.` or `..`, or has a bundle with such a path, a path
@@ -92,6 +94,7 @@ pub mod trust;
 pub mod unpack;
 pub mod verify;
 pub mod walk;
+pub mod whole_file;
 
 pub use agent::{pack_agent, Agent};
 pub use envelope::{normalized, Envelope};

@@ -1,7 +1,7 @@
 //! Opening a capsule: from a text to checked bytes, in one call.
 
 use super::bundle::Bundle;
-use super::signature::Checked;
+use super::signature::{Checked, HMAC};
 use super::unpack::file_name;
 use super::verify::verified_payload;
 use super::{
@@ -99,7 +99,13 @@ pub fn open(text: &str, policy: &Policy, registry: Option<&Registry>) -> Result<
     let text = normalized(text);
     let envelope = Envelope::parse(&text)?;
     let keys = Keys { registry, ..Keys::default() };
-    let (verified, bytes) = verified_payload(&envelope, policy, &keys)?;
+    let (verified, bytes) = verified_payload(&envelope, policy, &keys).map_err(|why| match why {
+        CapsuleError::KeyNeeded(_) => CapsuleError::KeyNeeded(match envelope.headers.required("signature") {
+            HMAC => "signed with a shared key (hmac-sha256), which no node has; sign with an Ed25519 key",
+            _ => "the key that signed it is neither in it nor in a trust registry",
+        }),
+        other => other,
+    })?;
     let payload = match envelope.headers.required("content_type") {
         FILE_TYPE => Payload::File { name: file_name(&envelope)?.into(), bytes },
         BUNDLE_TYPE => {

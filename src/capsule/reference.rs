@@ -8,6 +8,7 @@ use sha2::{Digest, Sha256};
 use super::inspect::manifest_json;
 use super::json::Object;
 use super::Envelope;
+use crate::log::escape;
 use crate::wire::hex;
 
 /// The descriptor's `reference_type`.
@@ -43,10 +44,11 @@ pub fn json(envelope: &Envelope<'_>, uri: &str, capsule_sha256: &str) -> String 
 /// The descriptor for people, a line each.
 pub fn text(envelope: &Envelope<'_>, uri: &str, capsule_sha256: &str) -> String {
     let headers = &envelope.headers;
-    let mut lines = format!("reference type: {TYPE}\ncapsule uri: {uri}\ncapsule sha256: {capsule_sha256}\n");
+    let mut lines =
+        format!("reference type: {TYPE}\ncapsule uri: {}\ncapsule sha256: {capsule_sha256}\n", escape(uri));
     let mut line = |name: &str, value: Option<&str>| {
         if let Some(value) = value {
-            lines.push_str(&format!("{name}: {value}\n"));
+            lines.push_str(&format!("{name}: {}\n", escape(value)));
         }
     };
     line("payload sha256", headers.get("payload_sha256"));

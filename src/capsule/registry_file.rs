@@ -2,13 +2,14 @@
 //!
 //! Who edits one holds a lock on its directory meanwhile, so that two commands at once lose nothing.
 
-use std::fs::{self, File};
+use std::fs::File;
 use std::io::{self, Read, Write};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use rustix::fs::{flock, FlockOperation};
 
 use super::trust::Entry;
+use super::whole_file::{directory_of, sweep, WholeFile};
 use super::{CapsuleError, PublicKey, Registry};
 
 /// The longest registry, policy or snapshot that is read, in bytes.
@@ -51,6 +52,7 @@ pub fn edit<T>(
         .and_then(|file| Ok(flock(&file, FlockOperation::LockExclusive).map(|()| file)?));
     let _lock =
         locked.map_err(|error| CapsuleError::Io(format!("locking {}: {error}", directory.display())))?;
+    sweep(path);
     let mut registry = match path.symlink_metadata() {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Registry::default(),
         _ => read(path)?,
@@ -65,31 +67,11 @@ pub fn edit<T>(
 /// # Errors
 /// What failed.
 pub fn replace(path: &Path, text: &str) -> Result<(), CapsuleError> {
-    let failed = |error: io::Error| CapsuleError::Io(format!("writing {}: {error}", path.display()));
-    // Through a link to what it names, so that the link stays.
-    let target = path.canonicalize().unwrap_or_else(|_| path.to_owned());
-    let name = target.file_name().ok_or_else(|| failed(io::ErrorKind::InvalidInput.into()))?;
-    let mut hidden = std::ffi::OsString::from(".");
-    hidden.push(name);
-    hidden.push(format!(".{}", std::process::id()));
-    let new: PathBuf = target.with_file_name(hidden);
-    let written = File::create(&new).and_then(|mut file| {
-        if let Ok(old) = fs::metadata(&target) {
-            file.set_permissions(old.permissions())?;
-        }
+    let written = WholeFile::create(path).and_then(|mut file| {
         file.write_all(text.as_bytes())?;
-        file.sync_all()?;
-        fs::rename(&new, &target)?;
-        File::open(directory_of(&target))?.sync_all()
+        file.finish_durably()
     });
-    if written.is_err() {
-        let _ = fs::remove_file(&new); // The error that counts is told below.
-    }
-    written.map_err(failed)
-}
-
-fn directory_of(path: &Path) -> &Path {
-    path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."))
+    written.map_err(|error| CapsuleError::Io(format!("writing {}: {error}", path.display())))
 }
 
 impl Registry {
@@ -114,7 +96,8 @@ impl Registry {
         Ok(())
     }
 
-    /// Revokes the keys that are called so and have that fingerprint; how many there are.
+    /// Revokes the keys that are called so and have that fingerprint; how many there are. An imported entry
+    /// becomes the registry's own by it, so that no import brings the key back.
     ///
     /// # Errors
     /// There is none.
@@ -129,6 +112,7 @@ impl Registry {
             let called = key_id.is_none_or(|key_id| key_id == entry.key_id);
             if called && fingerprint.is_none_or(|digits| digits.eq_ignore_ascii_case(&entry.fingerprint)) {
                 entry.revoked = true;
+                entry.extra.retain(|(name, _)| name != "source");
                 entry.note = note.map(String::from).or(entry.note.take());
                 count += 1;
             }

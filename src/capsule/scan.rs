@@ -22,6 +22,7 @@ use super::inspect::inspect;
 use super::json::{array, Object};
 use super::{Envelope, Keys, Policy, TrustStatus};
 use crate::base64::is_space;
+use crate::log::escape;
 
 /// How many findings a report holds at most.
 const MAX_FINDINGS: usize = 10_000;
@@ -366,14 +367,15 @@ impl Report {
         );
         let modes: Vec<&str> = policy.required_signature_modes.iter().map(|mode| &**mode).collect();
         if !modes.is_empty() {
-            lines.push_str(&format!("policy signatures: {}\n", modes.join(", ")));
+            lines.push_str(&format!("policy signatures: {}\n", escape(&modes.join(", "))));
         }
         for reason in &self.reasons {
-            lines.push_str(&format!("reason: {reason}\n"));
+            lines.push_str(&format!("reason: {}\n", escape(reason)));
         }
         for finding in &self.findings {
             let risk = finding.risk.name().to_uppercase();
             let Finding { kind, line, column, message, .. } = finding;
+            let message = escape(message);
             lines.push_str(&format!("finding: [{risk}] {kind} line {line}, column {column}: {message}\n"));
         }
         lines

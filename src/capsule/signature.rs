@@ -68,6 +68,7 @@ pub(super) fn check(
     match headers.required("signature") {
         NONE => Ok(Checked::Unsigned),
         HMAC => match keys.hmac {
+            Some(key) if is_public(key, headers, keys) => Err(CapsuleError::Key(PUBLIC_AS_SHARED.into())),
             Some(key) => check_hmac(envelope, key),
             None => {
                 Ok(Checked::NotChecked(CapsuleError::KeyNeeded("hmac-sha256 signature requires --key-env")))
@@ -83,6 +84,25 @@ pub(super) fn check(
         }
         other => Err(CapsuleError::SignatureMode(other.into())),
     }
+}
+
+const PUBLIC_AS_SHARED: &str = "the HMAC key is an Ed25519 public key, which is no secret";
+
+/// Whether a shared key is a public one that is known here, raw or as it stands in files: a capsule may
+/// claim HMAC where its receiver keeps the key of a pair.
+fn is_public(key: &HmacKey, headers: &Headers, keys: &Keys<'_>) -> bool {
+    let text = std::str::from_utf8(&key.bytes).ok().and_then(|text| PublicKey::parse(text).ok());
+    let raw = PublicKey::parse(&base64::encode(&key.bytes)).ok();
+    text.iter().chain(&raw).any(|key| {
+        let (text, fingerprint) = (key.text(), key.fingerprint());
+        let named = headers.get("signature_public_key_fingerprint");
+        headers.get("signature_public_key") == Some(&text)
+            || named.is_some_and(|named| named.eq_ignore_ascii_case(&fingerprint))
+            || keys.ed25519.is_some_and(|given| given == *key)
+            || keys
+                .registry
+                .is_some_and(|known| known.entries.iter().any(|entry| entry.fingerprint == fingerprint))
+    })
 }
 
 /// The key that the capsule carries.

@@ -171,10 +171,14 @@ fn check_last(
     let last =
         parse(note).map_err(|error| CapsuleError::File(format!("the registry's snapshot: {error}")))?;
     let text = |name: &str| last.get(name).and_then(|value| value.as_str()).unwrap_or_default();
-    if text("issuer") != issuer || text("issuer_fingerprint") != fingerprint {
+    if text("issuer") != issuer {
+        let known = text("issuer");
+        return refuse(format!("the snapshot is of {issuer}, and the registry takes those of {known}"));
+    }
+    if text("issuer_fingerprint") != fingerprint {
+        let known = text("issuer_fingerprint");
         return refuse(format!(
-            "the snapshot is of {issuer}, and the registry takes those of {}",
-            text("issuer")
+            "the snapshot is signed with the key {fingerprint}, and the registry takes {issuer}'s {known}"
         ));
     }
     match sequence_of(last) {

@@ -3,15 +3,19 @@
 //! Everything is known before the first write: the payload is verified, every file of a bundle checked
 //! ([`super::bundle`]), and no file is there already. Only then is the destination made. Below it each
 //! directory is opened in the one before, never through a link, and each file is created anew, with
-//! plain permissions. If writing fails on the way, what was written is taken away again (what `--force`
-//! replaced does not come back).
+//! plain permissions and under a hidden name. When all are written they get their names. If anything fails
+//! on the way, everything is as it was, also what `--force` had replaced by then; a process that is killed
+//! leaves hidden files, and no cut one under its name.
 
 use std::fs::{self, File};
 use std::io::{self, Write};
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{mkdirat, openat, statat, unlinkat, AtFlags, FileType, Mode, OFlags, CWD};
+use rustix::fs::{
+    linkat, mkdirat, openat, renameat, renameat_with, statat, unlinkat, AtFlags, FileType, Mode, OFlags,
+    RenameFlags, CWD,
+};
 use rustix::io::Errno;
 
 use super::bundle::{check_path, Bundle};
@@ -75,75 +79,211 @@ fn write_all(
             check_free(&root, name, force).map_err(|error| about(directory, name, &error))?;
         }
     }
-    let mut undo = Undo::default();
-    let made = make_root(directory, &mut undo);
-    let written = made.and_then(|()| {
+    let mut above = Vec::new();
+    let written = make_root(directory, &mut above).and_then(|()| {
         let root = open_root(directory)?;
         let home = directory.canonicalize().map_err(|error| CapsuleError::Io(describe(directory, &error)))?;
-        let mut written = Vec::with_capacity(names.len());
-        let mut place = Place { path: String::new(), directory: clone(&root, directory)? };
-        for (at, name) in names.iter().enumerate() {
-            place =
-                place.of(name, &root, &home, &mut undo).map_err(|error| about(directory, name, &error))?;
-            place
-                .create(name, force)
-                .and_then(|mut file| {
-                    undo.files.push(home.join(name));
-                    fill(at, &mut file)
-                })
-                .map_err(|error| about(directory, name, &error))?;
-            written.push(home.join(name));
+        let mut work = Work { root, names, steps: Vec::new(), made: Vec::new() };
+        let done = work.draft(&mut fill).and_then(|()| work.place(force));
+        match done {
+            Ok(()) => work.forget_replaced(),
+            Err((name, error)) => {
+                work.undo();
+                return Err(about(directory, name, &error));
+            }
         }
-        Ok(written)
+        Ok(names.iter().map(|name| home.join(name)).collect())
     });
     if written.is_err() {
-        undo.run();
+        for directory in above.iter().rev() {
+            let _ = fs::remove_dir(directory); // Best effort, and only if it is empty.
+        }
     }
     written
 }
 
-/// The directory of one file, open.
+/// Files on their way below an open directory.
+struct Work<'a> {
+    root: OwnedFd,
+    names: &'a [&'a str],
+    /// How far each file is; those that are not begun are missing.
+    steps: Vec<Step>,
+    /// The directories that were made, as paths below the root.
+    made: Vec<String>,
+}
+
+/// How far a file is.
+#[derive(Clone, Copy)]
+enum Step {
+    /// It lies under its hidden name.
+    Drafted,
+    /// It has its name.
+    Placed,
+    /// It has its name, and what had it before lies under the hidden one.
+    Exchanged,
+}
+
+/// What failed, with which file.
+type Failed<'a> = (&'a str, io::Error);
+
+impl<'a> Work<'a> {
+    /// Writes all files, each under a hidden name in the directory where it will be.
+    fn draft(&mut self, fill: &mut impl FnMut(usize, &mut File) -> io::Result<()>) -> Result<(), Failed<'a>> {
+        let names = self.names;
+        let mut place = Place::default();
+        for (at, name) in names.iter().enumerate() {
+            let parent = parent(name);
+            let written = place.enter(parent, &self.root, Some(&mut self.made)).and_then(|directory| {
+                let flags =
+                    OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+                let file = openat(directory, hidden(at), flags, Mode::from_raw_mode(0o666))?;
+                self.steps.push(Step::Drafted);
+                fill(at, &mut File::from(file))
+            });
+            written.map_err(|error| (*name, error))?;
+        }
+        Ok(())
+    }
+
+    /// Gives all files their names.
+    fn place(&mut self, force: bool) -> Result<(), Failed<'a>> {
+        let names = self.names;
+        let mut place = Place::default();
+        for (at, name) in names.iter().enumerate() {
+            let placed = place
+                .enter(parent(name), &self.root, None)
+                .and_then(|directory| settle(directory, &hidden(at), leaf(name), force));
+            let step = placed.map_err(|error| (*name, error))?;
+            if let Some(entry) = self.steps.get_mut(at) {
+                *entry = step;
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes away what was replaced.
+    fn forget_replaced(&self) {
+        self.each(|directory, at, _, step| {
+            if matches!(step, Step::Exchanged) {
+                let _ = unlinkat(directory, hidden(at), AtFlags::empty());
+            }
+        });
+    }
+
+    /// Takes away what was made, and brings back what was replaced. Best effort: what cannot be removed
+    /// stays, and a directory goes only if it is empty.
+    fn undo(&self) {
+        self.each(|directory, at, name, step| {
+            if matches!(step, Step::Exchanged) {
+                let _ = renameat_with(directory, hidden(at), directory, name, RenameFlags::EXCHANGE);
+            }
+            let _ = match step {
+                Step::Drafted | Step::Exchanged => unlinkat(directory, hidden(at), AtFlags::empty()),
+                Step::Placed => unlinkat(directory, name, AtFlags::empty()),
+            };
+        });
+        let mut place = Place::default();
+        for path in self.made.iter().rev() {
+            if let Ok(directory) = place.enter(parent(path), &self.root, None) {
+                let _ = unlinkat(directory, leaf(path), AtFlags::REMOVEDIR);
+            }
+        }
+    }
+
+    fn each(&self, mut what: impl FnMut(&OwnedFd, usize, &str, Step)) {
+        let mut place = Place::default();
+        for (at, (name, step)) in self.names.iter().zip(&self.steps).enumerate() {
+            if let Ok(directory) = place.enter(parent(name), &self.root, None) {
+                what(directory, at, leaf(name), *step);
+            }
+        }
+    }
+}
+
+/// The directory entered last; files of one directory stand together.
+#[derive(Default)]
 struct Place {
-    /// Below the destination; empty is the destination itself.
-    path: String,
-    directory: OwnedFd,
+    entered: Option<(String, OwnedFd)>,
 }
 
 impl Place {
-    /// The place of the file `name`; this one, if it is in the same directory.
-    fn of(self, name: &str, root: &OwnedFd, home: &Path, undo: &mut Undo) -> io::Result<Place> {
-        let parent = name.rsplit_once('/').map_or("", |(parent, _)| parent);
-        if parent == self.path {
-            return Ok(self);
-        }
-        let mut directory = root.try_clone()?;
-        let mut path = home.to_owned();
-        for part in parent.split('/').filter(|part| !part.is_empty()) {
-            path.push(part);
-            match mkdirat(&directory, part, Mode::from_raw_mode(0o777)) {
-                Ok(()) => undo.directories.push(path.clone()),
-                Err(Errno::EXIST) => {}
-                Err(error) => return Err(error.into()),
+    /// Opens the directory `path` below the root, part by part and through no link. With `made`, missing
+    /// ones are made and noted there.
+    fn enter(
+        &mut self,
+        path: &str,
+        root: &OwnedFd,
+        mut made: Option<&mut Vec<String>>,
+    ) -> io::Result<&OwnedFd> {
+        let there = self.entered.take().filter(|(entered, _)| entered == path);
+        let directory = match there {
+            Some((_, directory)) => directory,
+            None => {
+                let mut directory = root.try_clone()?;
+                let mut so_far = String::new();
+                for part in path.split('/').filter(|part| !part.is_empty()) {
+                    so_far.push_str(if so_far.is_empty() { "" } else { "/" });
+                    so_far.push_str(part);
+                    if let Some(made) = made.as_deref_mut() {
+                        match mkdirat(&directory, part, Mode::from_raw_mode(0o777)) {
+                            Ok(()) => made.push(so_far.clone()),
+                            Err(Errno::EXIST) => {}
+                            Err(error) => return Err(error.into()),
+                        }
+                    }
+                    directory = openat(&directory, part, DIRECTORY, Mode::empty())?;
+                }
+                directory
             }
-            directory = openat(&directory, part, DIRECTORY, Mode::empty())?;
-        }
-        Ok(Place { path: parent.into(), directory })
-    }
-
-    /// A new file of that name, and never what was there under it before.
-    fn create(&self, name: &str, force: bool) -> io::Result<File> {
-        let name = name.rsplit_once('/').map_or(name, |(_, name)| name);
-        if force {
-            // A link or another name of the old file is not written through.
-            match unlinkat(&self.directory, name, AtFlags::empty()) {
-                Ok(()) | Err(Errno::NOENT) => {}
-                Err(error) => return Err(error.into()),
-            }
-        }
-        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        Ok(File::from(openat(&self.directory, name, flags, Mode::from_raw_mode(0o666))?))
+        };
+        Ok(&self.entered.insert((path.to_owned(), directory)).1)
     }
 }
+
+fn parent(name: &str) -> &str {
+    name.rsplit_once('/').map_or("", |(parent, _)| parent)
+}
+
+fn leaf(name: &str) -> &str {
+    name.rsplit_once('/').map_or(name, |(_, leaf)| leaf)
+}
+
+/// What the file of that number is called until all are written.
+fn hidden(at: usize) -> String {
+    format!(".agentcapsule.{}.{at}", std::process::id())
+}
+
+/// Gives a file its name. A link or another name of an old file is replaced, not written through.
+fn settle(directory: &OwnedFd, hidden: &str, name: &str, force: bool) -> io::Result<Step> {
+    match renameat_with(directory, hidden, directory, name, RenameFlags::NOREPLACE) {
+        Ok(()) => return Ok(Step::Placed),
+        Err(Errno::EXIST) if force => {}
+        Err(Errno::EXIST) => return Err(io::Error::other(THERE)),
+        // A file system that has no such flags.
+        Err(Errno::INVAL) if !force => {
+            linkat(directory, hidden, directory, name, AtFlags::empty())?;
+            unlinkat(directory, hidden, AtFlags::empty())?;
+            return Ok(Step::Placed);
+        }
+        Err(Errno::INVAL) => {}
+        Err(error) => return Err(error.into()),
+    }
+    let kind = statat(directory, name, AtFlags::SYMLINK_NOFOLLOW);
+    if kind.is_ok_and(|stat| FileType::from_raw_mode(stat.st_mode) == FileType::Directory) {
+        return Err(io::Error::other(DIRECTORY_THERE));
+    }
+    match renameat_with(directory, hidden, directory, name, RenameFlags::EXCHANGE) {
+        Ok(()) => Ok(Step::Exchanged),
+        Err(Errno::INVAL | Errno::NOENT) => {
+            renameat(directory, hidden, directory, name)?;
+            Ok(Step::Placed)
+        }
+        Err(error) => Err(error.into()),
+    }
+}
+
+const THERE: &str = "it is there already (--force replaces it)";
+const DIRECTORY_THERE: &str = "a directory stands in its place";
 
 const DIRECTORY: OFlags =
     OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
@@ -155,19 +295,15 @@ fn open_root(directory: &Path) -> Result<OwnedFd, CapsuleError> {
         .map_err(|error| CapsuleError::Io(describe(directory, &error.into())))
 }
 
-fn clone(root: &OwnedFd, directory: &Path) -> Result<OwnedFd, CapsuleError> {
-    root.try_clone().map_err(|error| CapsuleError::Io(describe(directory, &error)))
-}
-
 /// Makes the destination and what is missing above it, and remembers what it made.
-fn make_root(directory: &Path, undo: &mut Undo) -> Result<(), CapsuleError> {
+fn make_root(directory: &Path, made: &mut Vec<PathBuf>) -> Result<(), CapsuleError> {
     let missing = directory
         .ancestors()
         .take_while(|path| !path.as_os_str().is_empty() && path.symlink_metadata().is_err());
     let missing: Vec<&Path> = missing.collect();
     for path in missing.into_iter().rev() {
         match fs::create_dir(path) {
-            Ok(()) => undo.directories.push(path.to_owned()),
+            Ok(()) => made.push(path.to_owned()),
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
             Err(error) => return Err(CapsuleError::Io(describe(path, &error))),
         }
@@ -195,31 +331,12 @@ fn check_free(root: &OwnedFd, name: &str, force: bool) -> io::Result<()> {
                 return in_the_way("a link stands in the way, and none is followed")
             }
             (false, _) => return in_the_way("a file stands where a directory has to be"),
-            (true, FileType::Directory) => return in_the_way("a directory stands in its place"),
+            (true, FileType::Directory) => return in_the_way(DIRECTORY_THERE),
             (true, _) if force => {}
-            (true, _) => return in_the_way("it is there already (--force replaces it)"),
+            (true, _) => return in_the_way(THERE),
         }
     }
     Ok(())
-}
-
-/// What was made, to be taken away if not all of it could be.
-#[derive(Default)]
-struct Undo {
-    files: Vec<PathBuf>,
-    directories: Vec<PathBuf>,
-}
-
-impl Undo {
-    fn run(self) {
-        // Best effort: what cannot be removed stays. A directory goes only if it is empty.
-        for file in &self.files {
-            let _ = fs::remove_file(file);
-        }
-        for directory in self.directories.iter().rev() {
-            let _ = fs::remove_dir(directory);
-        }
-    }
 }
 
 fn about(directory: &Path, name: &str, error: &io::Error) -> CapsuleError {

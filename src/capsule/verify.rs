@@ -38,12 +38,31 @@ pub fn verify(
 ) -> Result<Verified, CapsuleError> {
     policy.check_headers(&envelope.headers)?;
     let trust = trust::assess(&envelope.headers, keys.registry);
-    let signature = signature::check(envelope, keys, trust.as_ref())?;
+    let signature = signature::check(envelope, keys, trust.as_ref());
+    let signature = signature.map_err(|why| located(why, envelope, policy))?;
     if let Checked::NotChecked(error) = signature {
         return Err(error);
     }
     let payload_bytes = check_rest(envelope, policy, trust.as_ref(), sink)?;
     Ok(Verified { signature, trust, payload_bytes })
+}
+
+/// A complaint about the signature, with the lines to look at: people paste texts, and lines get lost.
+fn located(why: CapsuleError, envelope: &Envelope<'_>, policy: &Policy) -> CapsuleError {
+    if !matches!(why, CapsuleError::Forged | CapsuleError::SignatureForm(_)) {
+        return why;
+    }
+    // Bounded as every payload is; one that is too large tells nothing.
+    let payload = match codec::decode(envelope, policy.max_payload_bytes, |_| {}) {
+        Err(CapsuleError::HashMismatch { line } | CapsuleError::Base64 { line, .. })
+            if why == CapsuleError::Forged =>
+        {
+            Some(line)
+        }
+        _ => None,
+    };
+    let (line, within) = (envelope.headers.line("signature"), envelope.lines_within());
+    CapsuleError::Signature { why: Box::new(why), line, within, payload }
 }
 
 /// What follows the signature; how many bytes the payload has.

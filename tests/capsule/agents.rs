@@ -4,11 +4,13 @@ use agentcontainer::capsule::{self, Payload, Policy};
 
 use super::support::Scratch;
 
+const AGENT: &str = "AGENT_ID = 'scout'\nAGENT_SECRET = 'a secret of its own'\nclass Agent:\n    pass\n";
+
 #[test]
 fn an_agent_travels_with_what_it_remembers_and_its_files() {
     let scratch = Scratch::new();
     let fingerprint = scratch.keys("dev");
-    scratch.file("scout.py", "AGENT_ID = 'scout'\nAGENT_SECRET = 's'\nclass Agent:\n    pass\n");
+    scratch.file("scout.py", AGENT);
     scratch.file("m.json", r#"{"seen":[1.0]}"#);
     scratch.file("files/z.txt", "z");
     scratch.file("files/sub/ü.bin", [0, 255]);
@@ -52,7 +54,7 @@ fn an_agent_travels_with_what_it_remembers_and_its_files() {
 #[test]
 fn what_is_no_agent_is_not_packed() {
     let scratch = Scratch::new();
-    scratch.file("a.py", "AGENT_ID = 'a'\nAGENT_SECRET = 's'\n");
+    scratch.file("a.py", AGENT);
     scratch.file("x.py", "x = 1\n");
     scratch.file("secretless.py", "AGENT_ID = 'a'\n");
     scratch.file("list.json", "[]");
@@ -74,5 +76,24 @@ fn what_is_no_agent_is_not_packed() {
     scratch.file("state/big", vec![0; 20 << 20]);
     let large = refused(&["pack-agent", "a.py", "--state", "state", "--out", "o"]);
     assert!(large.ends_with("bytes of a message, and 33488896 fit"), "{large}");
+    // What a node would refuse is refused by the same reader, and nothing of it runs.
+    let source = |text: &str| {
+        scratch.file("b.py", text);
+        refused(&["pack-agent", "b.py", "--out", "o"])
+    };
+    let no_id = "b.py: the source has no line AGENT_ID = ";
+    assert!(source("open('ran', 'w')\n").starts_with(no_id) && source("").starts_with(no_id));
+    assert!(source("AGENT_ID = 'x\n").starts_with("b.py: "));
+    assert!(source("AGENT_ID = 'x'\nopen('ran', 'w')\n").contains("AGENT_SECRET"));
+    for name in ["frob", ""] {
+        let why = refused(&["pack-agent", "a.py", "--requested-capability", name, "--out", "o"]);
+        assert!(
+            why.starts_with(&format!("--requested-capability {name:?} is neither a call nor one of")),
+            "{why}"
+        );
+    }
+    let own = refused(&["pack-agent", "a.py", "--out", "./a.py"]);
+    assert_eq!(own, "--out ./a.py would overwrite a.py");
+    assert!(!scratch.at("ran").exists());
     assert!(!scratch.at("o").exists());
 }

@@ -212,3 +212,69 @@ fn a_link_out_of_the_directory_is_not_packed() {
     let refused = scratch.run(&["pack", "dir", "--out", "c2.txt"]).refused();
     assert_eq!(refused, "not a regular file: dir/fifo");
 }
+
+#[test]
+fn usage_names_the_program_as_it_was_called() {
+    let scratch = Scratch::new();
+    let first = |words: &[&str], name: &str| {
+        let text = scratch
+            .run_as(words, |command| {
+                command.arg0(name);
+            })
+            .ok();
+        text.lines().next().unwrap().to_owned()
+    };
+    let own = "agentcontainer";
+    assert!(first(&["capsule", "verify", "--help"], own).starts_with("usage: agentcontainer capsule verify "));
+    let keys = first(&["capsule", "keys", "registry-list", "-h"], own);
+    assert!(keys.starts_with("usage: agentcontainer capsule keys registry-list --registry FILE"), "{keys}");
+    assert!(first(&["verify", "--help"], "/usr/bin/agentcapsule").starts_with("usage: agentcapsule verify "));
+    assert!(first(&["pack-agent", "--help"], own).starts_with("usage: agentcontainer pack-agent --out FILE"));
+    assert!(first(&["trust", "import", "--help"], own).starts_with("usage: agentcontainer trust import "));
+    for (words, there) in [(&["keys"][..], "keys generate, "), (&["trust"], "trust snapshot, ")] {
+        let why = scratch.run(words).refused();
+        assert!(why.starts_with(&format!("a command is missing; there are: {there}")), "{why}");
+    }
+}
+
+#[test]
+fn an_option_that_lacks_its_value_does_not_swallow_the_next() {
+    let scratch = packed(&[]);
+    for words in [&["unpack", "c.txt", "--out", "--force"][..], &["verify", "c.txt", "--policy", "--json"]] {
+        let why = scratch.run(words).refused();
+        assert!(why.contains(": missing argument for option '--"), "{why}");
+    }
+    assert!(!scratch.at("--force").exists());
+}
+
+#[test]
+fn what_the_sender_wrote_does_not_pass_for_a_line_of_ours() {
+    let scratch = Scratch::new();
+    let evil = "\u{1b}[2J\nverification: ok\u{202e}";
+    scratch.file(&format!("dir/{evil}"), "x");
+    let words = ["pack", "dir", "--out", "c.txt", "--capsule-type", evil, "--task-id", evil];
+    scratch
+        .run(
+            &[&words[..], &["--requested-capability", evil, "--policy-hint", &format!("{evil}=true")]]
+                .concat(),
+        )
+        .ok();
+    let clean = |text: String| {
+        assert!(!text.contains(['\u{1b}', '\u{202e}']), "{text:?}");
+        assert!(text.lines().filter(|line| *line == "verification: ok").count() < 2, "{text:?}");
+        text
+    };
+    assert!(clean(scratch.run(&["inspect", "c.txt"]).ok()).contains("\\u{1b}[2J\\nverification: ok"));
+    assert!(clean(scratch.run(&["unpack", "c.txt", "--out", "out"]).ok()).contains("/out/\\u{1b}[2J\\n"));
+    clean(scratch.run(&["reference", "c.txt", "--uri", evil]).ok());
+    let text = std::fs::read_to_string(scratch.at("c.txt")).unwrap();
+    scratch.file("d.txt", text.replace("content_type: ", "content_type: \u{1b}\u{202e}"));
+    clean(scratch.run(&["scan", "d.txt"]).ok());
+    scratch.keys("k");
+    let add = ["keys", "registry-add", "--registry", "r.json", "--public-key", "k.pub"];
+    clean(scratch.run(&[&add[..], &["--key-id", evil, "--publisher", evil]].concat()).ok());
+    assert_eq!(
+        clean(scratch.run(&["keys", "registry-list", "--registry", "r.json"]).ok()).lines().count(),
+        1
+    );
+}

@@ -201,3 +201,86 @@ fn a_snapshot_carries_trust_and_revocation_to_a_receiver() {
     assert_eq!(import().refused(), "snapshot signature verification failed");
     assert_eq!(std::fs::read(scratch.at("mine.json")).unwrap(), before);
 }
+
+#[test]
+fn a_key_revoked_by_the_receiver_stays_revoked_whatever_is_imported() {
+    let scratch = signed();
+    scratch.keys("issuer");
+    let run = |line: &str| scratch.run(&line.split(' ').collect::<Vec<_>>());
+    run("keys registry-add --registry central.json --key-id alice --public-key alice.pub").ok();
+    let snapshot =
+        "trust snapshot --registry central.json --issuer hq --key issuer.key --out s.json --sequence";
+    let import = || run("trust import --snapshot s.json --issuer-key issuer.pub --registry mine.json");
+    run(&format!("{snapshot} 1")).ok();
+    assert!(import().ok().starts_with("imported keys: 1\n"));
+    run("keys registry-revoke --registry mine.json --key-id alice --note stolen").ok();
+    for sequence in 2..4 {
+        run(&format!("{snapshot} {sequence}")).ok();
+        import().ok();
+        assert_eq!(trust(&scratch, "mine.json"), "revoked");
+    }
+    assert_eq!(run("keys registry-list --registry mine.json").ok().lines().count(), 2);
+}
+
+#[test]
+fn a_snapshot_overwrites_nothing_that_it_reads_and_numbers_are_not_bent() {
+    let scratch = signed();
+    scratch.keys("issuer");
+    let run = |line: &str| scratch.run(&line.split(' ').collect::<Vec<_>>());
+    run("keys registry-add --registry r.json --key-id alice --public-key alice.pub").ok();
+    let snapshot = "trust snapshot --registry r.json --issuer hq --key issuer.key --out";
+    let before =
+        (std::fs::read(scratch.at("r.json")).unwrap(), std::fs::read(scratch.at("issuer.key")).unwrap());
+    assert_eq!(run(&format!("{snapshot} ./r.json")).refused(), "--out ./r.json would overwrite r.json");
+    assert_eq!(
+        run(&format!("{snapshot} issuer.key")).refused(),
+        "--out issuer.key would overwrite issuer.key"
+    );
+    assert_eq!(
+        (std::fs::read(scratch.at("r.json")).unwrap(), std::fs::read(scratch.at("issuer.key")).unwrap()),
+        before
+    );
+    for (option, most) in [("--expires-in-days", "36500"), ("--sequence", "9223372036854775807")] {
+        for wrong in ["9223372036854775808", "-1", "x"] {
+            let why = run(&format!("{snapshot} s.json {option} {wrong}")).refused();
+            assert_eq!(why, format!("{option} is a number from 0 to {most}, and not {wrong}"));
+        }
+    }
+    // What is no file is written to, and not replaced.
+    let made = std::process::Command::new("mkfifo").arg(scratch.at("pipe")).status().unwrap();
+    assert!(made.success());
+    let pipe = scratch.at("pipe");
+    let reader = std::thread::spawn(move || std::fs::read_to_string(pipe).unwrap());
+    run(&format!("{snapshot} pipe")).ok();
+    assert!(reader.join().unwrap().starts_with("{\"created_at\""));
+    use std::os::unix::fs::FileTypeExt;
+    assert!(scratch.at("pipe").symlink_metadata().unwrap().file_type().is_fifo());
+}
+
+#[test]
+fn what_a_killed_edit_left_goes_with_the_next() {
+    let scratch = signed();
+    scratch.file(".r.json.4711", "{");
+    scratch.file(".r.json.bak", "mine");
+    scratch.file(".other.json.4711", "");
+    scratch
+        .run(&["keys", "registry-add", "--registry", "r.json", "--key-id", "a", "--public-key", "alice.pub"])
+        .ok();
+    let there = [".r.json.4711", ".r.json.bak", ".other.json.4711"].map(|name| scratch.at(name).exists());
+    assert_eq!(there, [false, true, true]);
+}
+
+#[test]
+fn another_key_of_the_same_issuer_is_told_by_its_fingerprint() {
+    let scratch = signed();
+    let run = |line: &str| scratch.run(&line.split(' ').collect::<Vec<_>>());
+    run("keys registry-add --registry r.json --key-id alice --public-key alice.pub").ok();
+    let import = |name: &str| {
+        run(&format!("trust snapshot --registry r.json --issuer hq --key {name}.key --out s.json")).ok();
+        run(&format!("trust import --snapshot s.json --issuer-key {name}.pub --registry mine.json"))
+    };
+    let (old, new) = (scratch.keys("old"), scratch.keys("new"));
+    import("old").ok();
+    let why = import("new").refused();
+    assert!(why.contains(&old) && why.contains(&new), "{why}");
+}

@@ -126,3 +126,84 @@ fn a_failure_on_the_way_takes_away_what_was_written() {
     assert_eq!(files_below(&scratch.at("out")), [scratch.at("out/mine")]);
     assert!(!scratch.at("out/new").exists());
 }
+
+/// Runs the program in a shell that lets no file grow beyond 512 or 1024 bytes a block.
+fn limited(scratch: &Scratch, first: &str, words: &str) -> std::process::Output {
+    let program = env!("CARGO_BIN_EXE_agentcontainer");
+    let script = format!("{first}ulimit -f 4; exec '{program}' capsule {words}");
+    Command::new("sh").args(["-c", &script]).current_dir(scratch.at("")).output().unwrap()
+}
+
+fn large() -> Scratch {
+    let scratch = Scratch::new();
+    scratch.file("dir/a.txt", "new\n");
+    scratch.file("dir/deep/b.txt", "new\n");
+    scratch.file("dir/deep/z.bin", vec![7; 64 << 10]);
+    scratch.run(&["pack", "dir", "--out", "c.txt"]).ok();
+    scratch.file("out/a.txt", "old");
+    scratch.file("out/deep/b.txt", "old");
+    scratch
+}
+
+#[test]
+fn what_force_would_replace_is_as_it_was_if_writing_fails() {
+    let scratch = large();
+    // The limit's signal is ignored, so that writing fails, as on a full disk.
+    let ran = limited(&scratch, "trap '' XFSZ; ", "unpack c.txt --out out --force");
+    let why = String::from_utf8_lossy(&ran.stderr);
+    assert!(!ran.status.success() && why.starts_with("unpacking to out/deep/z.bin: File too large"), "{why}");
+    assert_eq!(files_below(&scratch.at("out")), [scratch.at("out/a.txt"), scratch.at("out/deep/b.txt")]);
+    for name in ["out/a.txt", "out/deep/b.txt"] {
+        assert_eq!(std::fs::read(scratch.at(name)).unwrap(), b"old", "{name}");
+    }
+    let ran = limited(&scratch, "trap '' XFSZ; ", "unpack c.txt --out fresh/place");
+    assert!(!ran.status.success() && !scratch.at("fresh").exists());
+    scratch.run(&["unpack", "c.txt", "--out", "out", "--force"]).ok();
+    assert_eq!(std::fs::read(scratch.at("out/deep/b.txt")).unwrap(), b"new\n");
+    assert_eq!(files_below(&scratch.at("out")).len(), 3, "no hidden file stays");
+}
+
+#[test]
+fn a_process_that_is_killed_leaves_no_cut_file_under_its_name() {
+    let scratch = large();
+    let ran = limited(&scratch, "", "unpack c.txt --out out --force");
+    assert_eq!(ran.status.code(), None, "the limit's signal ends it");
+    assert!(!scratch.at("out/deep/z.bin").exists());
+    assert_eq!(std::fs::read(scratch.at("out/a.txt")).unwrap(), b"old");
+}
+
+#[test]
+fn what_is_packed_or_made_is_there_whole_or_as_it_was() {
+    let scratch = large();
+    scratch.file("big", vec![7; 64 << 10]);
+    scratch.file("old.txt", "old");
+    for out in ["old.txt", "new.txt"] {
+        let ran = limited(&scratch, "trap '' XFSZ; ", &format!("pack big --out {out}"));
+        let why = String::from_utf8_lossy(&ran.stderr);
+        assert!(why.starts_with(&format!("{out}: writing the capsule: File too large")), "{why}");
+    }
+    assert_eq!(std::fs::read(scratch.at("old.txt")).unwrap(), b"old");
+    assert!(!scratch.at("new.txt").exists());
+    let own = scratch.run(&["pack", "big", "--out", "./big"]).refused();
+    assert_eq!(own, "--out ./big would overwrite big");
+    assert_eq!(std::fs::metadata(scratch.at("big")).unwrap().len(), 64 << 10);
+
+    scratch.keys("k");
+    let pair = || ["k.key", "k.pub"].map(|name| std::fs::read(scratch.at(name)).unwrap());
+    let before = pair();
+    for words in [
+        "keys generate --private-key n.key --public-key n.pub",
+        "keys generate --private-key k.key --public-key none/k.pub --force",
+        "keys generate --private-key n.key --public-key none/n.pub",
+        "keys generate --private-key k.key --public-key k.pub --force",
+    ] {
+        assert!(!limited(&scratch, "trap '' XFSZ; ulimit -f 0; ", words).status.success(), "{words}");
+    }
+    assert_eq!(pair(), before);
+    scratch.run(&["keys", "generate", "--private-key", "n.key", "--public-key", "none/n.pub"]).refused();
+    assert!(!scratch.at("n.key").exists());
+    let hidden = files_below(&scratch.at(""))
+        .into_iter()
+        .filter(|path| path.file_name().unwrap().to_string_lossy().starts_with('.'));
+    assert_eq!(hidden.count(), 0);
+}

@@ -26,6 +26,29 @@ pub fn cases(kit: &Kit) -> Vec<Case> {
         }
     }
 
+    let lines: Vec<String> =
+        Draft::hello().set("note", "x").hmac("a key").text().lines().map(String::from).collect();
+    let headers = 1..lines.iter().position(|line| line.starts_with("-----PAYLOAD")).unwrap();
+    for at in headers.start..headers.end - 1 {
+        let mut swapped = lines.clone();
+        swapped.swap(at, at + 1);
+        let name = format!("lines {} and {} swapped", at + 1, at + 2);
+        for command in ["verify m.txt --key-env KEY", "unpack m.txt --out out --key-env KEY", "inspect m.txt"]
+        {
+            let case = Case::new(&name, command).env("KEY", "a key").file("m.txt", swapped.join("\n"));
+            cases.push(case.apart(End::Done, End::Refused, "misplaced", "swapped lines are damage"));
+        }
+    }
+    let doubled = Draft::hello().text().replace("-----END", "-----END AGENT CAPSULE-----\n-----END");
+    for command in ["verify m.txt", "unpack m.txt --out out"] {
+        cases.push(Case::new("END doubled", command).file("m.txt", &doubled).apart(
+            End::Done,
+            End::Refused,
+            "repeated",
+            "doubled lines are damage",
+        ));
+    }
+
     let early = Draft::hello().set("note", "-----END AGENT CAPSULE-----").text();
     for command in ["verify m.txt", "unpack m.txt --out out"] {
         cases.push(Case::new("END among the headers", command).file("m.txt", &early).apart(

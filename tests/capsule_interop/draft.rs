@@ -11,7 +11,29 @@ pub const HELLO: &[u8] = b"hello\n";
 
 const ALPHABET: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
 
-/// Headers in the order they will stand in, and the payload's text.
+/// The order in which the specification has the headers; others follow, sorted.
+const ORDER: [&str; 18] = [
+    "capsule_version",
+    "codec",
+    "content_type",
+    "capsule_manifest",
+    "payload_sha256",
+    "compression",
+    "encryption",
+    "signature",
+    "signature_key_id",
+    "signature_public_key_fingerprint",
+    "signature_public_key_encoding",
+    "signature_public_key",
+    "signature_value_encoding",
+    "signature_value",
+    "created_by",
+    "created_at",
+    "policy",
+    "filename",
+];
+
+/// Headers, and the payload's text.
 #[derive(Clone)]
 pub struct Draft {
     headers: Vec<(String, String)>,
@@ -44,7 +66,7 @@ impl Draft {
         Draft::new(HELLO, FILE)
     }
 
-    /// This header with this value: changed where it is, or last.
+    /// This header with this value, instead of another one it may have.
     pub fn set(mut self, name: &str, value: &str) -> Draft {
         match self.headers.iter_mut().find(|(known, _)| known == name) {
             Some((_, old)) => *old = value.into(),
@@ -100,7 +122,14 @@ impl Draft {
     }
 
     pub fn text(&self) -> String {
-        let headers: String = self.headers.iter().map(|(name, value)| format!("{name}: {value}\n")).collect();
+        let mut headers = self.headers.clone();
+        headers.sort_by_key(|(name, _)| {
+            let carrier = name.starts_with("lmcodec_").then_some(4);
+            let known =
+                ORDER.iter().position(|known| known == name).map(|at| if at < 4 { at } else { at + 1 });
+            (carrier.or(known).unwrap_or(usize::MAX), carrier.map_or(name.clone(), |_| String::new()))
+        });
+        let headers: String = headers.iter().map(|(name, value)| format!("{name}: {value}\n")).collect();
         format!(
             "-----BEGIN AGENT CAPSULE-----\n{headers}-----PAYLOAD-----\n{}\n-----END AGENT CAPSULE-----\n",
             self.payload_text

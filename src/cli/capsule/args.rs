@@ -1,9 +1,9 @@
 //! One table of options a command: it is what is parsed, what is explained, and what is asked.
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
 
-use lexopt::Arg;
+use lexopt::{Arg, Parser};
 
 /// A command's words.
 #[derive(Debug)]
@@ -113,7 +113,7 @@ pub(super) fn parse(
     args: impl Iterator<Item = OsString>,
 ) -> Result<Option<Given>, String> {
     let wrong = |what: String| format!("{}: {what}", command.name);
-    let mut parser = lexopt::Parser::from_args(args);
+    let mut parser = Parser::from_args(args);
     let mut given = Given::default();
     let mut operand = None;
     while let Some(arg) = parser.next().map_err(|error| wrong(error.to_string()))? {
@@ -124,7 +124,7 @@ pub(super) fn parse(
                 let value = if flag.value.is_empty() {
                     OsString::new()
                 } else {
-                    parser.value().map_err(|error| wrong(error.to_string()))?
+                    value(&mut parser, flag).map_err(wrong)?
                 };
                 given.values.push((flag.name, value));
             }
@@ -140,6 +140,28 @@ pub(super) fn parse(
         Some(flag) => Err(wrong(format!("--{} {} is missing", flag.name, flag.value))),
         None => Ok(Some(given)),
     }
+}
+
+/// The value of an option. What looks like another option is none, unless it is joined with `=`: a value
+/// that was forgotten must not swallow what follows.
+fn value(parser: &mut Parser, flag: &Flag) -> Result<OsString, String> {
+    if let Some(value) = parser.optional_value() {
+        return Ok(value);
+    }
+    let option = parser.raw_args().ok().and_then(|next| next.peek().map(OsStr::to_os_string));
+    if let Some(option) = option.filter(|option| looks_like_an_option(option)) {
+        let (name, option) = (flag.name, option.to_string_lossy());
+        return Err(format!(
+            "missing argument for option '--{name}', before {option} (--{name}={option} if it is meant)"
+        ));
+    }
+    parser.value().map_err(|error| error.to_string())
+}
+
+/// A hyphen and more, and no negative number.
+fn looks_like_an_option(word: &OsStr) -> bool {
+    let word = word.to_string_lossy();
+    word.strip_prefix('-').is_some_and(|rest| !rest.is_empty() && rest.parse::<f64>().is_err())
 }
 
 /// An option that the reference lacks: it must not make an abbreviation ambiguous that is none there.
@@ -161,9 +183,9 @@ fn flag(command: &'static Command, name: &str) -> Result<&'static Flag, String> 
     }
 }
 
-/// The command explained.
-pub(super) fn help(command: &Command) -> String {
-    let mut usage = format!("usage: {}", command.name);
+/// The command explained; `program` is what was typed before its name.
+pub(super) fn help(program: &str, command: &Command) -> String {
+    let mut usage = format!("usage: {program} {}", command.name);
     for flag in command.flags.iter().filter(|flag| flag.required) {
         usage.push_str(&format!(" --{} {}", flag.name, flag.value));
     }
@@ -225,5 +247,17 @@ mod tests {
             assert_eq!(given(words).unwrap_err(), what);
         }
         assert!(given(&["-h"]).unwrap().is_none());
+    }
+
+    #[test]
+    fn an_option_is_no_value_of_another() {
+        for words in [&["f", "--out", "--json"][..], &["f", "--out", "-x"], &["--out", "--", "f"]] {
+            let why = given(words).unwrap_err();
+            assert!(why.starts_with("try: missing argument for option '--out', before -"), "{why}");
+        }
+        for (words, value) in [(&["f", "--out=--json"][..], "--json"), (&["f", "--out", "-"], "-")] {
+            assert_eq!(given(words).unwrap().unwrap().needed("out"), Path::new(value));
+        }
+        assert_eq!(given(&["f", "--out", "-1.5"]).unwrap().unwrap().needed("out"), Path::new("-1.5"));
     }
 }

@@ -6,6 +6,7 @@ use super::{line, Entry, Outcome};
 use crate::capsule::json::{array, Object};
 use crate::capsule::trust;
 use crate::capsule::{keys, registry_file, PublicKey};
+use crate::log::escape;
 
 const PUBLIC_KEY: Flag = required("public-key", "FILE", "the public key");
 const KEY_ID: Flag = required("key-id", "ID", "what the key is called");
@@ -109,7 +110,7 @@ fn entry(given: &Given) -> Outcome {
 
 fn add(given: &Given) -> Outcome {
     let entry = read_entry(given)?;
-    let text = format!("added: {} {}\n", entry.key_id, entry.fingerprint);
+    let text = format!("added: {} {}\n", escape(&entry.key_id), entry.fingerprint);
     registry_file::edit(&given.needed("registry"), |registry| registry.add(entry))?;
     Ok(text)
 }
@@ -133,8 +134,8 @@ fn list(given: &Given) -> Outcome {
     }
     let lines = registry.entries.iter().map(|entry| {
         let status = if entry.revoked { "revoked" } else { "trusted" };
-        let publisher = entry.publisher.as_deref().unwrap_or("-");
-        format!("{status}\t{}\t{}\t{publisher}\n", entry.key_id, entry.fingerprint)
+        let (key_id, publisher) = (escape(&entry.key_id), escape(entry.publisher.as_deref().unwrap_or("-")));
+        format!("{status}\t{key_id}\t{}\t{publisher}\n", entry.fingerprint)
     });
     Ok(lines.collect())
 }

@@ -83,16 +83,30 @@ pub fn main(args: impl Iterator<Item = OsString>) -> i32 {
         Some("report") => return report::run(args),
         Some(word) => match GROUPS.iter().find(|(group, _)| *group == word) {
             Some((group, commands)) => {
-                let second = args.next().map(|word| word.to_string_lossy().into_owned());
-                if matches!(second.as_deref(), Some("-h" | "--help")) {
-                    return finish(Ok(group_overview(group, commands)));
+                match args.next().map(|word| word.to_string_lossy().into_owned()).as_deref() {
+                    Some("-h" | "--help" | "help") => return finish(Ok(group_overview(group, commands))),
+                    Some(second) => find(commands, second, group),
+                    None => {
+                        Err(format!("a command is missing; there are: {}", names(commands, false)).into())
+                    }
                 }
-                find(commands, second.as_deref().unwrap_or(""), group)
             }
             None => find(&COMMANDS, word, ""),
         },
     };
     finish(found.and_then(|(command, run)| run_with(command, args, run)))
+}
+
+/// What was typed before the command's name.
+fn program(command: &Command) -> String {
+    let mut words = std::env::args_os().map(|word| word.to_string_lossy().into_owned());
+    let started = words.next().unwrap_or_default();
+    if is_named(OsStr::new(&started)) {
+        return started.rsplit('/').next().unwrap_or_default().to_owned();
+    }
+    // `trust` and `pack-agent` need no `capsule` before them.
+    let short = words.next().is_some_and(|word| command.name.split(' ').next() == Some(&*word));
+    String::from(if short { "agentcontainer" } else { "agentcontainer capsule" })
 }
 
 /// Runs one command with its arguments.
@@ -102,7 +116,7 @@ fn run_with(
     run: impl FnOnce(&Given) -> Outcome,
 ) -> Outcome {
     match args::parse(command, args)? {
-        None => Ok(args::help(command)),
+        None => Ok(args::help(&program(command), command)),
         Some(given) => run(&given),
     }
 }

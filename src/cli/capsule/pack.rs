@@ -1,15 +1,14 @@
 //! `pack PATH --out FILE`.
 
 use std::collections::BTreeMap;
-use std::fs::File;
-use std::io::{self, Write};
 use std::os::unix::ffi::OsStrExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use super::args::{option, required, switch, Command, Given};
 use super::{Failure, Outcome};
 use crate::capsule::manifest::DELIVERY_MODES;
 use crate::capsule::pack::Content;
+use crate::capsule::whole_file::{is_same_file, WholeFile};
 use crate::capsule::{self, CapsuleError, HmacKey, PackOptions, Packed, PrivateKey, Signing};
 use crate::clock;
 
@@ -46,8 +45,10 @@ pub(super) fn run(given: &Given) -> Outcome {
     }
     let content = Content::read(given.operand())?;
     let out = given.needed("out");
-    let mut file = LateFile::new(&out);
+    keep(&out, &[given.operand()])?;
+    let mut file = WholeFile::create(&out).map_err(|error| not_written(&out, &error))?;
     let packed = capsule::pack(&content, &options, &mut file).map_err(|error| about(&out, error))?;
+    file.finish().map_err(|error| not_written(&out, &error))?;
     Ok(report(&out, &packed))
 }
 
@@ -131,34 +132,22 @@ pub(super) fn report(out: &Path, packed: &Packed) -> String {
 }
 
 /// An error of writing, with the file's name.
-pub(super) fn about(out: &Path, error: CapsuleError) -> Failure {
+fn about(out: &Path, error: CapsuleError) -> Failure {
     match error {
         CapsuleError::Io(what) => format!("{}: {what}", out.display()).into(),
         other => other.into(),
     }
 }
 
-/// A file that is created by the first write: what fails before leaves an old one as it is.
-pub(super) struct LateFile {
-    path: PathBuf,
-    file: Option<File>,
+/// The capsule could not be written.
+pub(super) fn not_written(out: &Path, error: &std::io::Error) -> Failure {
+    about(out, CapsuleError::Io(format!("writing the capsule: {error}")))
 }
 
-impl LateFile {
-    pub(super) fn new(path: &Path) -> LateFile {
-        LateFile { path: path.into(), file: None }
-    }
-}
-
-impl Write for LateFile {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        match &mut self.file {
-            Some(file) => file.write(bytes),
-            none => none.insert(File::create(&self.path)?).write(bytes),
-        }
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
+/// Refuses an output that is one of the files read.
+pub(super) fn keep(out: &Path, read: &[&Path]) -> Result<(), Failure> {
+    match read.iter().find(|read| is_same_file(out, read)) {
+        Some(read) => Err(format!("--out {} would overwrite {}", out.display(), read.display()).into()),
+        None => Ok(()),
     }
 }

@@ -4,10 +4,11 @@ use std::ffi::OsString;
 use std::io::Write;
 
 use super::args::{option, required, switch, Command, Given};
-use super::pack::{about, options, LateFile};
+use super::pack::{keep, not_written, options};
 use super::{finish, run_with, Outcome};
 use crate::agent::Manifest;
 use crate::capsule::registry_file::read_text;
+use crate::capsule::whole_file::WholeFile;
 use crate::capsule::{pack_agent, Agent, CapsuleError};
 use crate::primitives::capabilities;
 
@@ -46,12 +47,18 @@ pub(super) fn run(given: &Given) -> Outcome {
         let what = format!("no node has a capability {name:?}{}", hint.unwrap_or_default());
         return Err(CapsuleError::Pack(what).into());
     }
-    let memory = given.path("memory").map(|path| read_text(&path)).transpose()?;
+    let memory_file = given.path("memory");
+    let memory = memory_file.as_deref().map(read_text).transpose()?;
     let state = given.path("state");
     let agent = Agent { source: &source, memory: memory.as_deref(), state: state.as_deref() };
     let text = pack_agent(&agent, &options)?;
     let out = given.needed("out");
-    let written = LateFile::new(&out).write_all(text.as_bytes());
-    written.map_err(|error| about(&out, CapsuleError::Io(format!("writing the capsule: {error}"))))?;
+    let read = [Some(given.operand().to_owned()), memory_file];
+    keep(&out, &read.iter().flatten().map(|path| &**path).collect::<Vec<_>>())?;
+    let written = WholeFile::create(&out).and_then(|mut file| {
+        file.write_all(text.as_bytes())?;
+        file.finish()
+    });
+    written.map_err(|error| not_written(&out, &error))?;
     Ok(format!("capsule path: {}\ncapsule bytes: {}\n", out.display(), text.len()))
 }

@@ -16,13 +16,15 @@ use crate::capsule::{
     self, audit, normalized, registry_file, CapsuleError, Envelope, HmacKey, Keys, Policy, PublicKey,
     Registry, Trust, Verified, MAX_TEXT_BYTES,
 };
+use crate::log::escape;
 
 pub(super) const POLICY: Flag = option("policy", "FILE", "the receiver's policy, JSON");
 pub(super) const REGISTRY: Flag = option("signature-registry", "FILE", "the keys that are trusted, JSON");
 pub(super) const AUDIT: Flag = switch("audit-json", "print an audit event");
 pub(super) const JSON: Flag = switch("json", "print JSON");
 const KEY_ENV: Flag = option("key-env", "VAR", "the environment variable with the shared key");
-const PUBLIC_KEY: Flag = option("ed25519-public-key", "FILE", "the public key that has to have signed it");
+const PUBLIC_KEY: Flag =
+    option("ed25519-public-key", "FILE", "the public key that an Ed25519 signature is checked with");
 
 pub(super) static INSPECT: Command = Command {
     name: "inspect",
@@ -192,13 +194,13 @@ pub(super) fn unpack(given: &Given) -> Outcome {
         let keys = keys_for(&envelope, given)?;
         let (verified, payload) = verified_payload(&envelope, policy, &keys.with(registry.as_ref()))?;
         let written = capsule::unpack::unpack(&envelope, &payload, &given.needed("out"), given.has("force"))?;
-        let written: Vec<_> = written.iter().map(|path| path.to_string_lossy()).collect();
+        let written: Vec<_> = written.iter().map(|path| path.to_string_lossy().into_owned()).collect();
         Ok(if given.has(AUDIT.name) {
             let files = array(written.iter().map(|path| quote(path)));
             let report = report(&envelope, &verified).raw("files_written", files).finish();
             line(audit::verified("unpack", &given.subject(), policy, verified.trust.as_ref(), report))
         } else {
-            let paths: String = written.iter().map(|path| format!("{path}\n")).collect();
+            let paths: String = written.iter().map(|path| format!("{}\n", escape(path))).collect();
             format!("verification: ok\nfiles written: {}\n{paths}", written.len())
         })
     })

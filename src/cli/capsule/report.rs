@@ -4,9 +4,10 @@ use super::super::args::{opt, Command, Given, Wish};
 use super::super::fault::{Fault, LOCAL};
 use super::super::{help, out};
 use crate::capsule::report;
+use crate::capsule::whole_file::{is_same_file, WholeFile};
 use std::ffi::OsString;
 use std::fs::File;
-use std::io::Read;
+use std::io::{Read, Write};
 use std::path::Path;
 
 /// The longest file that is read, bytes. A page of more than that no browser would like.
@@ -50,11 +51,20 @@ fn carry_out(given: &Given) -> Result<(), Fault> {
     let needed =
         |name: &str| given.path(name).ok_or_else(|| Fault::Usage(format!("--{name} is missing, a file")));
     let (events, target) = (needed("events")?, needed("out")?);
+    for read in given.path("evaluation").iter().chain([&events]) {
+        if is_same_file(&target, read) {
+            let (target, read) = (target.display(), read.display());
+            return Err(Fault::Usage(format!("--out {target} would overwrite {read}")));
+        }
+    }
     let events = read(&events)?;
     let evaluation = given.path("evaluation").map(|file| read(&file)).transpose()?;
     let page = report::render(&events, evaluation.as_deref()).map_err(|why| Fault::Local(why.to_string()))?;
-    std::fs::write(&target, page)
-        .map_err(|error| Fault::Local(format!("writing {}: {error}", target.display())))?;
+    let written = WholeFile::create(&target).and_then(|mut file| {
+        file.write_all(page.as_bytes())?;
+        file.finish()
+    });
+    written.map_err(|error| Fault::Local(format!("writing {}: {error}", target.display())))?;
     out::line(&format!("report path: {}", target.display()))
 }
 

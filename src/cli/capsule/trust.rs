@@ -1,10 +1,12 @@
 //! `trust snapshot` and `trust import`.
 
 use super::args::{option, required, Command, Flag, Given};
+use super::pack::keep;
 use super::{Entry, Outcome};
 use crate::capsule::snapshot::{self, Issue};
 use crate::capsule::{registry_file, PrivateKey, PublicKey};
 use crate::clock;
+use crate::log::escape;
 use crate::wire::unix_now;
 
 const REGISTRY: Flag = required("registry", "FILE", "the registry");
@@ -40,24 +42,28 @@ static IMPORT: Command = Command {
 };
 
 fn snapshot(given: &Given) -> Outcome {
-    let number = |name: &str| match given.text(name)? {
+    let number = |name: &str, least: u64, most: u64| match given.text(name)? {
         None => Ok(None),
-        Some(text) => text.parse().map(Some).map_err(|_| format!("--{name} is no number: {text}")),
+        Some(text) => match text.parse() {
+            Ok(number) if (least..=most).contains(&number) => Ok(Some(number)),
+            _ => Err(format!("--{name} is a number from {least} to {most}, and not {text}")),
+        },
     };
     let registry = registry_file::read(&given.needed("registry"))?;
     let key = PrivateKey::read(&given.needed("key"))?;
     let now = unix_now();
-    let days = number("expires-in-days")?.unwrap_or(u64::from(DAYS)).min(36_500);
+    let days = number("expires-in-days", 0, 36_500)?.unwrap_or(u64::from(DAYS));
     let issue = Issue {
         issuer: &given.text("issuer")?.unwrap_or_default(),
         key: &key,
         // Two snapshots of one second have to differ.
-        sequence: number("sequence")?.unwrap_or_else(milliseconds).min(i64::MAX as u64),
+        sequence: number("sequence", 0, i64::MAX as u64)?.unwrap_or_else(milliseconds),
         created: now,
         expires: now.saturating_add(days as i64 * 86_400),
     };
     let text = snapshot::issue(&registry, &issue)?;
     let out = given.needed("out");
+    keep(&out, &[&given.needed("registry"), &given.needed("key")])?;
     registry_file::replace(&out, &text)?;
     Ok(format!(
         "snapshot path: {}\nissuer: {}\nsequence: {}\nkeys: {}\nexpires at: {}\n",
@@ -81,7 +87,9 @@ fn import(given: &Given) -> Outcome {
         snapshot::import(registry, &text, &key, unix_now())
     })?;
     Ok(format!(
-        "imported: {} keys\nissuer: {}\nsequence: {}\n",
-        imported.keys, imported.issuer, imported.sequence
+        "imported keys: {}\nissuer: {}\nsequence: {}\n",
+        imported.keys,
+        escape(&imported.issuer),
+        imported.sequence
     ))
 }
