@@ -1,4 +1,5 @@
-//! Throws mutated texts at the readers of what strangers send, for as long as it is told.
+//! Throws mutated texts at the readers of what strangers send, and of what a disk may have made of state
+//! files, for as long as it is told.
 //!
 //! `make fuzz SECONDS=600`; `TARGET=bridge` for one reader alone, `SEED=…` for the same inputs again. A panic,
 //! a broken promise or five seconds over one input end the run, with that input written below target/. The
@@ -13,6 +14,7 @@ use agentcontainer::capsule::{
 };
 use agentcontainer::journal::Line;
 use agentcontainer::node::messages::{self, check_transfer_id};
+use agentcontainer::node::readers::StateFile;
 use agentcontainer::node::{federation, Keys as NodeKeys};
 use agentcontainer::wire::{self, Address, Form, ReceivedAnswer, Request, RequestOptions, Secret};
 use std::panic::{catch_unwind, AssertUnwindSafe};
@@ -25,7 +27,7 @@ struct Target {
     run: fn(&[u8]),
 }
 
-const TARGETS: [Target; 15] = [
+const TARGETS: [Target; 20] = [
     Target { name: "envelope", seeds: capsules, run: |data| drop(capsule::Envelope::parse(&normal(data))) },
     Target {
         name: "open",
@@ -69,6 +71,11 @@ const TARGETS: [Target; 15] = [
             }
         },
     },
+    Target { name: "state-record", seeds: state_files, run: |data| drop(StateFile::Record.check(data)) },
+    Target { name: "state-ledger", seeds: state_files, run: |data| drop(StateFile::LedgerEntry.check(data)) },
+    Target { name: "state-outbox", seeds: state_files, run: |data| drop(StateFile::Transfer.check(data)) },
+    Target { name: "state-known", seeds: state_files, run: |data| drop(StateFile::Known.check(data)) },
+    Target { name: "state-replay", seeds: state_files, run: |data| drop(StateFile::ReplayMemory.check(data)) },
 ];
 
 fn main() {
@@ -401,6 +408,23 @@ fn configurations() -> Vec<Vec<u8>> {
         br#"{"operators":{"monitor":{"secret_file":"m.secret","allow":["list_agents"]}},"admin_secret_file":"s","advertise_host":"node.example"}"#.to_vec(),
         format!("{{{defaults}}}").into_bytes(),
     ]
+}
+
+/// Files of a state directory; each is read by its reader.
+fn state_files() -> Vec<Vec<u8>> {
+    let texts = [
+        (StateFile::Record, r#"{"metadata":{"a":1},"origin":"admin","registered_at":1780000000,"requested_capabilities":["run"],"sequence":2,"signer":null,"state_dir":"state.7","trace":[{"node":"n"}],"transfer":"t-1","version":1}"#.to_owned()),
+        (StateFile::LedgerEntry, "{\"agent\":\"a\",\"generation\":3,\"refusal\":null,\"secret\":\"a secret\",\"standing\":\"done\",\"transfer\":\"t-1\"}\n{\"agent_id\":\"a\",\"activate_result\":1}".to_owned()),
+        (StateFile::LedgerEntry, "{\"agent\":\"a\",\"generation\":null,\"refusal\":{\"code\":\"rejected\",\"error\":\"no\"},\"secret\":\"a secret\",\"standing\":\"refused\",\"transfer\":\"t-1\"}\nnull".to_owned()),
+        (StateFile::Transfer, "{\"agent\":\"a\",\"created\":1780000000,\"destination\":{\"host\":\"127.0.0.1\",\"name\":\"b\",\"port\":7001},\"generation\":4,\"head\":\"AGENT_ID = \\\"a\\\"\",\"mode\":\"move\",\"outcome\":null,\"forget_after\":0,\"tried\":true,\"queued\":true,\"secret\":\"a secret\",\"transfer\":\"0123abcd\"}\n{\"mode\":\"move\",\"transfer_id\":\"0123abcd\"".to_owned()),
+        (StateFile::Known, "{\"id\":\"a\",\"secret\":\"a secret\",\"sequence\":1}\n".to_owned()),
+        (StateFile::ReplayMemory, format!("floor -9223372036854775808\nboot 0-1\nbelow 1780000000 \"b\"\n1780000000 {} \"a\"\n", "0f".repeat(16))),
+    ];
+    let made = texts.map(|(kind, text)| {
+        kind.check(text.as_bytes()).expect("a seed is read");
+        text.into_bytes()
+    });
+    made.into()
 }
 
 /// Xorshift: repeatable from its seed.

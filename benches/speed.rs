@@ -23,6 +23,7 @@ fn main() {
     deploy_beside_cold_python(&lab);
     invoke_beside_plain_tcp(&lab);
     wake_beside_invoke(&lab);
+    memory_beside_none();
     first_answer_beside_true();
     journal_line_beside_write();
 }
@@ -83,6 +84,27 @@ fn wake_beside_invoke(lab: &Lab) {
         },
         || timed(|| drop(lab.invoke("warm", json!({})))),
     );
+}
+
+/// What keeping an agent's memory costs: a hook that changes it beside one that does not, for each way of
+/// syncing; and one that does not, where every change is synced, beside the same where none is.
+fn memory_beside_none() {
+    const MEMORY: &str =
+        "def __init__(self):\n    self.n = 0\ndef on_message(self, ctx, m):\n    self.n += m\n    return self.n";
+    let nodes = ["always", "interval", "never"].map(|fsync| {
+        let named = support::lab::keys(fsync);
+        let memory_fsync = serde_json::from_value(json!(fsync)).expect("a way of syncing");
+        let lab = Lab::with(agentcontainer::node::Keys { memory_fsync, ..named });
+        lab.deploy(&agent("keeper", MEMORY));
+        (fsync, lab)
+    });
+    let invoke = |lab: &Lab, by: u32| timed(|| drop(lab.invoke("keeper", json!(by))));
+    for (fsync, lab) in &nodes {
+        let what = format!("invoke that changes the memory / that does not ({fsync})");
+        compare(&what, || invoke(lab, 1), || invoke(lab, 0));
+    }
+    let [always, _, never] = &nodes;
+    compare("invoke that changes no memory, always / never", || invoke(&always.1, 0), || invoke(&never.1, 0));
 }
 
 /// From exec to the first signed answer, beside a program that does nothing.

@@ -151,19 +151,17 @@ impl Harness {
         let text = |name: &str| read_text(&self.dir.join(name));
         let Some(meta) = text(META)? else { return Ok(None) };
         let wrong = |why: &str| format!("{}: {why}", self.dir.join(META).display());
-        let meta: Value = serde_json::from_str(&meta).map_err(|error| wrong(&error.to_string()))?;
+        let (parsed, meta) = parse_meta(&meta).map_err(|why| wrong(&why))?;
         let source = text(SOURCE)?.ok_or_else(|| wrong("agent.py is missing beside it"))?;
         let capsule = text(CAPSULE)?;
         for (name, content) in [("source_sha256", Some(&source)), ("capsule_sha256", capsule.as_ref())] {
             // An earlier version noted none.
-            let noted = meta[name].as_str();
+            let noted = parsed[name].as_str();
             if noted.is_some() && noted != content.map(|content| digest(content)).as_deref() {
                 return Err(wrong(&format!("{name} is another than that of the file beside it")));
             }
         }
-        let sealed = capsule.map(|capsule| read_sealed(capsule, &meta));
-        let meta =
-            read_meta(&meta).map_err(|name| wrong(&format!("{name:?} is missing or no such thing")))?;
+        let sealed = capsule.map(|capsule| read_sealed(capsule, &parsed));
         let (memory, damaged_memory) = match text(MEMORY) {
             Ok(Some(memory)) if crate::wire::parse(&memory).is_ok() => (Some(memory), None),
             Ok(None) => (None, None),
@@ -226,7 +224,17 @@ fn digest(text: &str) -> String {
     hex::encode(&Sha256::digest(text))
 }
 
-/// Reads what [`meta_text`] wrote; the error is the member that is wrong.
+/// Reads what [`meta_text`] wrote; the first is the whole of it.
+///
+/// # Errors
+/// It is no JSON, or the member that is wrong.
+pub(super) fn parse_meta(text: &str) -> Result<(Value, Meta), String> {
+    let parsed: Value = serde_json::from_str(text).map_err(|error| error.to_string())?;
+    let meta = read_meta(&parsed).map_err(|name| format!("{name:?} is missing or no such thing"))?;
+    Ok((parsed, meta))
+}
+
+/// The error is the member that is wrong.
 fn read_meta(meta: &Value) -> Result<Meta, &'static str> {
     let own_name = |name: &&str| *name == "state" || name.strip_prefix("state.").is_some_and(is_number);
     Ok(Meta {

@@ -44,7 +44,7 @@ impl Standing {
     }
 }
 
-struct Entry {
+pub(super) struct Entry {
     standing: Kept,
     /// Signs answers about it when the agent has gone on.
     secret: Secret,
@@ -415,7 +415,8 @@ fn answer_of(text: &str) -> Option<&str> {
     text.split_once('\n').map(|(_, answer)| answer)
 }
 
-fn read_entry(text: &str) -> Result<(String, String, Entry, String), String> {
+/// Agent, transfer, entry, and the second line.
+pub(super) fn read_entry(text: &str) -> Result<(String, String, Entry, String), String> {
     let (head, second) = text.split_once('\n').ok_or("it has no second line")?;
     let head: Value = serde_json::from_str(head).map_err(|error| error.to_string())?;
     let word = |name: &str| head[name].as_str().ok_or_else(|| format!("{name:?} is missing or no text"));

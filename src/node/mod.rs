@@ -16,6 +16,7 @@ pub mod messages;
 mod notes;
 mod outbox;
 pub mod package;
+pub mod readers;
 pub mod record;
 mod replay_log;
 mod restore;

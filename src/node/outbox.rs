@@ -468,7 +468,7 @@ impl Outbox {
     }
 }
 
-fn read_transfer(text: &str) -> Result<Transfer, String> {
+pub(super) fn read_transfer(text: &str) -> Result<Transfer, String> {
     let (head, _) = text.split_once('\n').ok_or("its first line has no end")?;
     let head: Value = serde_json::from_str(head).map_err(|error| error.to_string())?;
     let word = |value: &Value, name: &str| {
