@@ -8,7 +8,7 @@ use super::record::Arrived;
 use super::senders::{transfer_of, NotNow, Proof, Signed};
 use super::state_files::Place;
 use super::{state_files, Admits, Node, Origin, Record};
-use crate::agent::{Spec, Turn};
+use crate::agent::{HookError, Spec, Turn};
 use crate::crash;
 use crate::log::{clipped, Level};
 use crate::state;
@@ -380,7 +380,7 @@ impl Node {
         }
         let loaded = turn.load(deadline, &host);
         let prepared = prepared.recv().unwrap_or_else(|_| Err(io::Error::other("the writer gave up")));
-        loaded.map_err(|error| self.hook_failure(&record.id, error))?;
+        loaded.map_err(|error| self.not_loaded(&record.id, error))?;
         let memory = record.life.memory();
         prepared
             .and_then(|()| record.harness().commit(memory.as_deref()))
@@ -390,6 +390,19 @@ impl Node {
         commit(record.generation)?;
         crash::point("arrival-committed");
         Ok(turn)
+    }
+
+    /// Why a source did not load. What is not its own fault passes: it is no reason to refuse it for good.
+    fn not_loaded(&self, id: &str, error: HookError) -> Failure {
+        let unfinished = matches!(error, HookError::NoProcess(_) | HookError::Lost(_));
+        let failure = self.hook_failure(id, error);
+        if self.is_stopping() {
+            return Failure::new(Code::ShuttingDown, "the node is shutting down");
+        }
+        match unfinished {
+            true => Failure::new(Code::Busy, failure.message),
+            false => failure,
+        }
     }
 
     /// The directory of a generation, with what it brings; and whether it is a new one.

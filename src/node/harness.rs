@@ -1,5 +1,5 @@
 //! A generation on disk, `agents/<id>/harness/<generation>/`: `agent.py` (and `agent.capsule`, if it
-//! came in one), `meta.json`, `memory.json`. A directory without `meta.json` was never committed.
+//! came in one), `meta.json`, `memory.json`, for a while `resume.json`. A directory without `meta.json` was never committed.
 
 use super::package::Sealed;
 use super::record::Origin;
@@ -22,6 +22,8 @@ const SOURCE: &str = "agent.py";
 const CAPSULE: &str = "agent.capsule";
 const META: &str = "meta.json";
 const MEMORY: &str = "memory.json";
+/// What an interrupted activation was given, until `on_resume` is about to get it.
+const RESUME: &str = "resume.json";
 /// `meta.json` before the commit.
 const PREPARED: &str = "meta.json.prepared";
 
@@ -56,6 +58,8 @@ pub(super) struct Stored {
     pub(super) memory: Option<String>,
     /// `memory.json`, if it was there and did not parse.
     pub(super) damaged_memory: Option<PathBuf>,
+    /// What `on_resume` is to get, if it has not yet.
+    pub(super) resume: Option<String>,
 }
 
 impl Harness {
@@ -143,6 +147,22 @@ impl Harness {
         self.syncer.force(&self.dir.join(MEMORY))
     }
 
+    /// Notes what `on_resume` is to get, durably.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub(super) fn note_resume(&self, payload: &str) -> io::Result<()> {
+        state::write_durably(&self.dir.join(RESUME), payload.as_bytes())
+    }
+
+    /// `on_resume` is about to get it: no later run gives it once more.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub(super) fn take_resume(&self) -> io::Result<()> {
+        state::remove_durably(&self.dir.join(RESUME))
+    }
+
     /// Reads a generation; `None` if it was never committed.
     ///
     /// # Errors
@@ -167,7 +187,8 @@ impl Harness {
             Ok(None) => (None, None),
             _ => (None, Some(self.dir.join(MEMORY))),
         };
-        Ok(Some(Stored { meta, source, sealed, memory, damaged_memory }))
+        let resume = text(RESUME).ok().flatten().filter(|payload| crate::wire::parse(payload).is_ok());
+        Ok(Some(Stored { meta, source, sealed, memory, damaged_memory, resume }))
     }
 }
 

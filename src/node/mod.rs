@@ -432,11 +432,7 @@ impl Node {
         payload: &str,
         deadline: Instant,
     ) -> Result<Outcome, Failure> {
-        if record.life.pid().is_none() {
-            let _starting = self.make_room()?;
-            let host = || (self.make_host)(self, record);
-            turn.load(deadline, &host).map_err(|error| self.hook_failure(&record.id, error))?;
-        }
+        self.load(record, turn, deadline)?;
         record.activations.fetch_add(1, Ordering::Relaxed);
         self.counters.hooks.fetch_add(1, Ordering::Relaxed);
         let ended = self.hook_outcome(record, turn, hook, payload, deadline);
@@ -444,6 +440,16 @@ impl Node {
             record.keep_outcome(ended.as_ref().map(|ended| ended.result.clone()).map_err(Clone::clone));
         }
         ended
+    }
+
+    /// Makes sure that an agent whose turn the caller holds has a process.
+    fn load(self: &Arc<Self>, record: &Arc<Record>, turn: &Turn, deadline: Instant) -> Result<(), Failure> {
+        if record.life.pid().is_none() {
+            let _starting = self.make_room()?;
+            let host = || (self.make_host)(self, record);
+            turn.load(deadline, &host).map_err(|error| self.hook_failure(&record.id, error))?;
+        }
+        Ok(())
     }
 
     fn hook_outcome(

@@ -1,6 +1,7 @@
 //! What earlier runs left in the state directory, taken up again: agents, transfers, and activations that
 //! a kill interrupted.
 
+use super::arrive::disk_failure;
 use super::harness::{Harness, Stored};
 use super::known::Fact;
 use super::ledger::Found;
@@ -8,10 +9,12 @@ use super::messages::Mode;
 use super::outbox::{Outcome, Transfer};
 use super::record::Arrived;
 use super::{Node, Record};
-use crate::agent::{Manifest, NoTurn, Spec};
+use crate::agent::{Manifest, NoTurn, Spec, Turn};
+use crate::crash;
 use crate::log::Level;
 use crate::state;
 use crate::sync::lock;
+use crate::wire::Failure;
 use serde_json::{json, Value};
 use std::collections::HashMap;
 use std::fs;
@@ -187,7 +190,7 @@ impl Node {
         harness: Harness,
         stored: Stored,
     ) -> Result<Arc<Record>, String> {
-        let Stored { meta, source, sealed, memory, damaged_memory } = stored;
+        let Stored { meta, source, sealed, memory, damaged_memory, resume } = stored;
         if let Some(file) = damaged_memory {
             self.set_aside(&file, "no JSON; the agent begins without its memory");
         }
@@ -221,6 +224,10 @@ impl Node {
         };
         let record = Record::new(life, generation, meta.sequence, arrived);
         record.life.keep_in(Arc::clone(record.harness()) as Arc<dyn crate::agent::Keep>);
+        if let Some(payload) = resume {
+            // An earlier run was ended before it came to that.
+            lock(&self.interrupted).push(Interrupted { id: record.id.clone(), generation, payload });
+        }
         Ok(record)
     }
 
@@ -253,19 +260,23 @@ impl Node {
                 },
                 "activate_result": null,
             });
+            // The first first, so that a kill does not come between.
+            let noted = record.as_ref().map_or(Ok(()), |record| record.harness().note_resume(&payload));
             let finished = serde_json::value::to_raw_value(&answer)
                 .map_err(std::io::Error::from)
                 .and_then(|answer| self.ledger.finish(&agent, &transfer, &answer));
-            if let Err(error) = finished {
-                self.not_written("the ledger", &error);
+            if let Err(error) = noted.and(finished) {
+                self.not_written("that an activation was interrupted", &error);
             }
             self.log.event(
                 Level::Warn,
                 "activation_interrupted",
                 &[("agent", &agent), ("transfer", &transfer)],
             );
-            if record.is_some() {
-                lock(&self.interrupted).push(Interrupted { id: agent, generation, payload });
+            let mut interrupted = lock(&self.interrupted);
+            let noted = interrupted.iter().any(|other| other.id == agent && other.generation == generation);
+            if record.is_some() && !noted {
+                interrupted.push(Interrupted { id: agent, generation, payload });
             }
         }
     }
@@ -293,13 +304,21 @@ impl Node {
                         Err(NoTurn::Full) => std::thread::sleep(FULL),
                     }
                 };
-                let deadline = Instant::now() + node.hook_limit();
-                if let Err(failure) = node.run_hook(&record, &turn, "on_resume", &payload, deadline) {
+                if let Err(failure) = node.resume(&record, &turn, &payload) {
                     let error = failure.to_string();
                     node.log.event(Level::Warn, "resume_failed", &[("agent", &id), ("error", &error)]);
                 }
             });
         }
+    }
+
+    /// Runs `on_resume`, in this run or a later one, and once at most.
+    fn resume(self: &Arc<Self>, record: &Arc<Record>, turn: &Turn, payload: &str) -> Result<(), Failure> {
+        let deadline = Instant::now() + self.hook_limit();
+        self.load(record, turn, deadline)?;
+        crash::point("resume-noted");
+        record.harness().take_resume().map_err(|error| disk_failure("that an agent resumes", &error))?;
+        self.run_hook(record, turn, "on_resume", payload, deadline).map(drop)
     }
 
     fn set_aside(&self, path: &Path, why: &str) {

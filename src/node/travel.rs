@@ -141,7 +141,8 @@ impl Node {
         record: &Arc<Record>,
         journey: Journey,
     ) -> Result<Box<RawValue>, CallError> {
-        if self.is_stopping() {
+        // What is queued waits in the outbox for the next run.
+        if self.is_stopping() && !journey.queue {
             return Err(CallError::new("shutting_down", "the node is shutting down"));
         }
         let body = self.compose(record, &journey)?;
