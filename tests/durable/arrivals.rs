@@ -127,7 +127,13 @@ fn killed_in_on_activate_it_is_there_once_and_resumes_with_the_payload() {
         .unwrap();
         assert!(caller.join().unwrap(), "no answer left");
     });
+    // Killed again before it could resume: its source is slow to load, say.
     node.kill();
+    let harness =
+        std::fs::read_dir(node.state("agents/torn/harness")).unwrap().next().unwrap().unwrap().path();
+    node.start_with(&[("AGENTCONTAINER_CRASH_AT", "resume-noted")]);
+    node.wait_for_crash();
+    assert!(harness.join("resume.json").exists());
     node.start();
     let told = standing(&node, "torn", "t-1");
     assert_eq!(
@@ -140,8 +146,31 @@ fn killed_in_on_activate_it_is_there_once_and_resumes_with_the_payload() {
     let again = genuine(&node, &request, "torn");
     assert_eq!((word(&again).as_str(), node.agent("torn").unwrap()["sequence"].as_u64()), ("done", Some(1)));
     // Once is once.
+    assert!(!harness.join("resume.json").exists());
     node.crash_and_restart();
     assert_eq!(node.invoke("torn", json!({}))[1].as_array().unwrap().len(), 1);
+}
+
+#[test]
+fn an_interrupted_agent_that_is_on_its_way_resumes_if_it_turns_out_to_stay() {
+    let mut node = Node::new("d", &[("nowhere", super::node::free_port())]);
+    node.start();
+    let body = COUNTS
+        .replace("self.activated += 1\n", "self.activated += 1\n    ctx.move('nowhere', {}, queue=True)\n");
+    let request = attempt_of(&agent("torn", &body), "torn", "t-1", json!({"sleep": 30}));
+    std::thread::scope(|scope| {
+        let caller = scope.spawn(|| node.try_line(&request.line));
+        let begun = node.state("agents/torn/state/activated");
+        until(10, "its activation runs", || std::fs::read(&begun).is_ok_and(|text| text == b"x"));
+        let pid = rustix::process::Pid::from_raw(i32::try_from(node.pid()).unwrap()).unwrap();
+        rustix::process::kill_process(pid, rustix::process::Signal::KILL).unwrap();
+        assert!(caller.join().unwrap().is_none());
+    });
+    node.crash_and_restart();
+    assert_eq!(node.agent("torn").unwrap()["status"], "departing");
+    let id = node.outbox()[0]["transfer_id"].clone();
+    until(10, "no attempt runs", || node.ask("cancel_outbox", json!({"transfer_id": id})).is_ok());
+    until(10, "it resumed", || node.invoke("torn", json!({})) == json!([1, [{"sleep": 30}], 1]));
 }
 
 #[test]
@@ -320,6 +349,34 @@ fn shutting_down_is_untouched() {
     // What waits in an agent's queue learns it, too, and does not wait for an agent that never comes.
     let (code, _) = node.err("invoke_agent", json!({"agent_id": "guest"}));
     assert_eq!(code, "shutting_down");
+}
+
+#[test]
+fn an_arrival_that_a_shutdown_cuts_is_untouched_and_so_is_one_for_which_no_process_can_be_had() {
+    let mut node = Node::new("d", &[]).with("shutdown_grace_s", json!(0));
+    node.start();
+    let body = COUNTS.replace("self.activated = 0", "self.activated = 0\n    open(__import__('os').environ['AGENTCONTAINER_STATE_DIR'] + '/loading', 'w').close()\n    __import__('time').sleep(5)");
+    let slow = attempt_of(&agent("cut", &body), "cut", "t-1", json!({}));
+    std::thread::scope(|scope| {
+        let caller = scope.spawn(|| node.try_line(&slow.line));
+        until(10, "it is loading", || node.state("agents/cut/state/loading").exists());
+        let pid = rustix::process::Pid::from_raw(i32::try_from(node.pid()).unwrap()).unwrap();
+        rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
+        // The answer may or may not leave before the end; what it may not do is refuse.
+        if let Some(answer) = caller.join().unwrap() {
+            assert_eq!((word(&answer).as_str(), code(&answer).as_str()), ("untouched", "shutting_down"));
+        }
+    });
+    node.kill();
+    node.start();
+    assert_eq!(standing(&node, "cut", "t-1")["transfer"], "unknown");
+    assert_eq!(word(&genuine(&node, &attempt("cut", "t-1", json!({})), "cut")), "done");
+    // An interpreter that ends at once.
+    let mut node = Node::new("d", &[]).with("python", json!("/bin/false")).with("prewarm", json!(false));
+    node.start();
+    let answer = genuine(&node, &attempt("guest", "t-1", json!({})), "guest");
+    assert_eq!((word(&answer).as_str(), code(&answer).as_str()), ("untouched", "busy"), "{}", answer.line());
+    assert_eq!(standing(&node, "guest", "t-1")["transfer"], "unknown");
 }
 
 #[test]
