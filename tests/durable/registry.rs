@@ -139,6 +139,22 @@ fn a_kill_while_files_are_removed_leaves_none_behind() {
 }
 
 #[test]
+fn an_older_one_whose_record_a_kill_left_does_not_live_again() {
+    let mut node = Node::alone("n");
+    node.deploy(&agent("anew", KEEPS));
+    let harness = node.state("agents/anew/harness/1");
+    let copied = node.dir.path().join("older");
+    copy(&harness, &copied);
+    node.deploy(&agent("anew", KEEPS));
+    node.ok("remove_agent", json!({"agent_id": "anew"}));
+    node.kill();
+    // As if the kill had come before the older record was removed.
+    copy(&copied, &harness);
+    node.start();
+    assert!(!node.has("anew") && !harness.exists());
+}
+
+#[test]
 fn an_agent_from_a_capsule_goes_on_in_that_very_capsule() {
     let far = Stage::play(|_, _| Reply::Signed(fails("rejected", "refused")));
     let mut node = Node::new("n", &[("far", far.port)]);
