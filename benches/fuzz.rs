@@ -75,7 +75,11 @@ const TARGETS: [Target; 20] = [
     Target { name: "state-ledger", seeds: state_files, run: |data| drop(StateFile::LedgerEntry.check(data)) },
     Target { name: "state-outbox", seeds: state_files, run: |data| drop(StateFile::Transfer.check(data)) },
     Target { name: "state-known", seeds: state_files, run: |data| drop(StateFile::Known.check(data)) },
-    Target { name: "state-replay", seeds: state_files, run: |data| drop(StateFile::ReplayMemory.check(data)) },
+    Target {
+        name: "state-replay",
+        seeds: state_files,
+        run: |data| drop(StateFile::ReplayMemory.check(data)),
+    },
 ];
 
 fn main() {

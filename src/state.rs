@@ -1,6 +1,7 @@
 //! Files of a state directory: written whole or not at all, set aside when they do not parse, their
 //! fsync batched where it may be.
 
+use crate::crash;
 use crate::sync::lock;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
@@ -63,11 +64,15 @@ pub fn write(file: &Path, content: &[u8]) -> io::Result<()> {
     let mut options = fs::OpenOptions::new();
     let beside = with_suffix(file, UNFINISHED);
     let opened = options.write(true).create(true).truncate(true).mode(0o600).open(&beside);
-    opened.and_then(|mut out| out.write_all(content)).and_then(|()| fs::rename(&beside, file)).inspect_err(
-        |_| {
+    opened
+        .and_then(|mut out| out.write_all(content))
+        .and_then(|()| {
+            crash::point("file-unfinished");
+            fs::rename(&beside, file)
+        })
+        .inspect_err(|_| {
             let _ = fs::remove_file(&beside); // the error itself is what matters
-        },
-    )
+        })
 }
 
 /// Writes a file whole and durably: a power cut after the return does not take it back.
@@ -83,10 +88,14 @@ pub fn write_durably(file: &Path, content: &[u8]) -> io::Result<()> {
             out.write_all(content)?;
             out.sync_all()
         })
-        .and_then(|()| fs::rename(&beside, file))
+        .and_then(|()| {
+            crash::point("durable-file-unfinished");
+            fs::rename(&beside, file)
+        })
         .inspect_err(|_| {
             let _ = fs::remove_file(&beside); // the error itself is what matters
         })?;
+    crash::point("durable-file-renamed");
     sync_dir(file.parent().unwrap_or(Path::new("/")))
 }
 

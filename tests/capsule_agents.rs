@@ -237,8 +237,11 @@ fn a_capsule_that_no_node_takes_says_why_in_a_nodes_words() {
     let (key, source) = (PrivateKey::generate().unwrap(), agent("worded", BODY));
     let without = Signing::Ed25519 { key: key.into(), inline: false };
     for (capsule, part) in [
-        (sealed(&source, Signing::Hmac(HmacKey::new(b"shared").unwrap()), &[]), "--sign-ed25519-key"),
-        (sealed(&source, without, &[]), "no trust registry here has the key"),
+        (
+            sealed(&source, Signing::Hmac(HmacKey::new(b"shared").unwrap()), &[]),
+            "which no node has; sign with an Ed25519 key",
+        ),
+        (sealed(&source, without, &[]), "neither in it nor in a trust registry"),
         (bundle(&[("agent.py", source.as_bytes()), ("memory.json", b"[1]")]), "an array, not an object"),
         (bundle(&[("agent.py", source.as_bytes()), ("memory.json", b"null")]), "null, not an object"),
     ] {

@@ -225,6 +225,7 @@ impl Node {
             let brought = self.agent(id).filter(|record| record.generation == generation);
             brought.map_or(Ok(()), |record| record.settled())?;
         }
+        crash::point("record-settled");
         self.ledger.forget(id, transfer)
     }
 
@@ -299,6 +300,7 @@ impl Node {
         let starting = self.make_room()?;
         let home = self.home(&id);
         let (place, new_dir) = self.place_files(&incoming, generation, here.as_deref())?;
+        crash::point("files-laid-out");
         let life = self.new_life(
             Spec {
                 source: incoming.package.source,
@@ -328,12 +330,14 @@ impl Node {
                     let mut registry = lock(&self.registry);
                     (registry.insert(&record), registry.fact(&id))
                 };
+                crash::point("arrival-current");
                 if let Some(over) = over {
                     // A replacement by deployment goes on with the files.
                     if over.state_dir() != record.state_dir() || over.generation == record.generation {
                         over.place().discard();
                     }
                     over.life.retire();
+                    crash::point("older-over");
                     // Not on the caller's time: a start finds that a later one is, or was, here.
                     if !self.in_background(move || drop(over.harness().discard())) {
                         self.log.event(Level::Warn, "no_thread", &[("agent", &id)]);
@@ -378,6 +382,7 @@ impl Node {
         if !self.in_background(write.clone()) {
             write();
         }
+        crash::point("loading");
         let loaded = turn.load(deadline, &host);
         let prepared = prepared.recv().unwrap_or_else(|_| Err(io::Error::other("the writer gave up")));
         loaded.map_err(|error| self.not_loaded(&record.id, error))?;

@@ -5,6 +5,7 @@ use super::package::Sealed;
 use super::record::Origin;
 use crate::agent::Keep;
 use crate::capsule::Signer;
+use crate::crash;
 use crate::state::{self, Syncer};
 use crate::sync::lock;
 use crate::wire::hex;
@@ -75,6 +76,7 @@ impl Harness {
     pub(super) fn prepare(&self, source: &str, sealed: Option<&Sealed>, meta: &Meta) -> io::Result<()> {
         state::make_durable_dir(&self.dir)?;
         write_new(&self.dir.join(SOURCE), source.as_bytes())?;
+        crash::point("source-written");
         if let Some(sealed) = sealed {
             write_new(&self.dir.join(CAPSULE), sealed.text.as_bytes())?;
         }
@@ -89,6 +91,7 @@ impl Harness {
         if let Some(memory) = memory {
             write_new(&self.dir.join(MEMORY), memory.as_bytes())?;
         }
+        crash::point("first-memory-written");
         fs::rename(self.dir.join(PREPARED), self.dir.join(META))?;
         state::sync_dir(&self.dir)
     }
@@ -131,7 +134,9 @@ impl Harness {
         *gone = true;
         if self.dir.exists() {
             state::remove_durably(&self.dir.join(META))?;
+            crash::point("record-uncommitted");
             let _ = fs::remove_dir_all(&self.dir); // the next start tries again
+            crash::point("record-removed");
         }
         Ok(())
     }
@@ -200,6 +205,7 @@ impl Keep for Harness {
         }
         let file = self.dir.join(MEMORY);
         state::write(&file, memory.as_bytes())?;
+        crash::point("memory-kept");
         self.syncer.written(&file)
     }
 }

@@ -4,6 +4,7 @@
 //! is on disk before anybody is told of it.
 
 use super::arrive::disk_failure;
+use crate::crash;
 use crate::state;
 use crate::sync::lock;
 use crate::wire::{hex, Code, Failure, Secret};
@@ -270,6 +271,7 @@ impl Ledger {
             }
             drop(entries);
             let removed = state::remove_durably(&self.file(agent, transfer));
+            crash::point("entry-forgotten");
             self.written(agent, transfer, |_| {});
             removed?;
             lock(&self.entries).remove(&key(agent, transfer));

@@ -31,6 +31,7 @@ pub use record::{Origin, Record};
 
 use crate::agent::host::Host;
 use crate::agent::{Done, Fate, HookError, Life, NoTurn, Pool, Settings, Turn};
+use crate::crash;
 use crate::journal::{Event, Journal};
 use crate::log::{Level, Log};
 use crate::roster::grants::Grants;
@@ -433,6 +434,7 @@ impl Node {
         deadline: Instant,
     ) -> Result<Outcome, Failure> {
         self.load(record, turn, deadline)?;
+        crash::point("hook-begins");
         record.activations.fetch_add(1, Ordering::Relaxed);
         self.counters.hooks.fetch_add(1, Ordering::Relaxed);
         let ended = self.hook_outcome(record, turn, hook, payload, deadline);
@@ -463,6 +465,7 @@ impl Node {
         let host = || (self.make_host)(self, record);
         let done =
             turn.run(hook, payload, deadline, &host).map_err(|error| self.hook_failure(&record.id, error))?;
+        crash::point("hook-ended");
         self.after_hook(record, &done);
         match done.outcome {
             Ok(result) => {

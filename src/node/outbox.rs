@@ -8,6 +8,7 @@ use super::federation::Destination;
 use super::messages::Mode;
 use super::Record;
 use crate::agent::Manifest;
+use crate::crash;
 use crate::state;
 use crate::sync::lock;
 use crate::wire::{Address, Secret};
@@ -430,6 +431,7 @@ impl Outbox {
         state::make_durable_dir(&aside)?;
         let to = aside.join(&transfer.id);
         fs::rename(self.file(transfer), &to)?;
+        crash::point("superseded");
         state::sync_dir(&aside)?;
         lock(&self.open).remove(&transfer.id);
         Ok(to)

@@ -4,7 +4,7 @@ use super::messages::StateFile;
 use super::Node;
 use crate::agent::Manifest;
 use crate::base64;
-use crate::capsule::{self, agent, CapsuleError, Payload, Policy, Registry, Signer};
+use crate::capsule::{self, agent, Payload, Policy, Registry, Signer};
 use crate::wire::{self, Code, Failure};
 use serde_json::Value;
 use std::sync::Arc;
@@ -92,16 +92,7 @@ pub fn is_capsule(text: &str) -> bool {
 /// # Errors
 /// The rule that it breaks, or that it holds no agent.
 pub fn open(text: &str, policy: &Policy, registry: Option<&Registry>) -> Result<Package, String> {
-    let opened = capsule::open(text, policy, registry).map_err(|error| match error {
-        // The sentence is the command line's; here nobody can give a key.
-        CapsuleError::KeyNeeded(why) if why.starts_with("hmac") => {
-            "an agent's capsule is signed with a key pair (--sign-ed25519-key); this one is hmac-sha256, which only \
-             holders of its key can check"
-                .to_owned()
-        }
-        CapsuleError::KeyNeeded(why) => format!("{why}, and no trust registry here has the key"),
-        other => other.to_string(),
-    })?;
+    let opened = capsule::open(text, policy, registry).map_err(|error| error.to_string())?;
     let (source, memory, files) = contents(&opened.payload)?;
     let manifest = Manifest::read(source).map_err(|why| format!("{}: {why}", agent::SOURCE))?;
     let source = source.into();

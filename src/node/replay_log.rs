@@ -1,6 +1,7 @@
 //! The replay memory on disk, `meta/replay.log`: a line for each accepted message, written before it is
 //! acted on; and the floors, at the file's head since it was last rewritten.
 
+use crate::crash;
 use crate::state::{self, Lines, Syncer};
 use crate::wire::{hex, ReplayWindow, Verdict};
 use std::io;
@@ -96,6 +97,7 @@ impl ReplayLog {
 
     fn append(&mut self, line: &str) -> io::Result<()> {
         self.file.append(line)?;
+        crash::point("message-noted");
         self.syncer.appended(self.file.path());
         self.lines += 1;
         if self.lines >= self.rewritten_at {

@@ -57,6 +57,7 @@ impl Node {
     /// # Errors
     /// The directory of all agents can't be read.
     pub(super) fn restore(&self, left: Left) -> Result<(), String> {
+        crash::point("restoring");
         let Left { mut known, arrivals, transfers } = left;
         let mut highest = arrivals.iter().map(|found| found.generation).max().unwrap_or(0);
         highest =
@@ -106,6 +107,7 @@ impl Node {
                     Err(why) => self.damaged(&format!("{}: {why}", home.display())),
                 }
             }
+            crash::point("agent-restored");
         }
         {
             let mut registry = lock(&self.registry);
@@ -113,7 +115,9 @@ impl Node {
             restored.iter().for_each(|record| drop(registry.insert(record)));
         }
         self.reopen(transfers);
+        crash::point("outbox-restored");
         self.finish_interrupted(arrivals);
+        crash::point("restored");
         if !restored.is_empty() {
             let count = restored.len().to_string();
             self.log.event(Level::Info, "agents_restored", &[("count", &count)]);
@@ -304,6 +308,7 @@ impl Node {
                         Err(NoTurn::Full) => std::thread::sleep(FULL),
                     }
                 };
+                crash::point("resuming");
                 if let Err(failure) = node.resume(&record, &turn, &payload) {
                     let error = failure.to_string();
                     node.log.event(Level::Warn, "resume_failed", &[("agent", &id), ("error", &error)]);

@@ -3,6 +3,7 @@
 use super::arrive::disk_failure;
 use super::messages::StateFile;
 use crate::base64;
+use crate::crash;
 use crate::state::{self, make_dir};
 use crate::sync::lock;
 use crate::wire::{Code, Failure};
@@ -62,6 +63,7 @@ impl Drop for Place {
             if fs::remove_dir(&self.path).is_err() {
                 let _ = fs::remove_dir_all(&self.path);
             }
+            crash::point("files-removed");
             if let Some(home) = self.path.parent() {
                 // Unless there is something else of the agent's.
                 let _ = fs::remove_dir(home.join("harness"));

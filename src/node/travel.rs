@@ -155,6 +155,7 @@ impl Node {
             Mode::Clone if record.life.is_departing() || record.life.is_over() => return Err(departing()),
             _ => {}
         }
+        crash::point("departing");
         let Journey { mode, destination, memory, deadline, cancel, queue, .. } = journey;
         let body = format!("{},\"transfer_id\":\"{id}\"", body.strip_suffix('}').unwrap_or(&body));
         let transfer = Transfer::new(id, mode, destination, Traveller::of(record), queue, body);
@@ -270,6 +271,7 @@ impl Node {
             memory.map_or(Ok(()), |memory| record.life.remember(memory))?;
             record.harness().sync_memory()?;
         }
+        crash::point("memory-settled");
         self.outbox.store(transfer)
     }
 
@@ -416,6 +418,7 @@ impl Node {
         }
         let payload = format!("{body},\"timeout\":{:.3}}}", theirs.as_secs_f64().max(0.001));
         transfer.begin_sending();
+        crash::point("attempt-begun");
         let answer = match self.exchange(transfer, "receive_agent", &payload, deadline) {
             Ok(answer) => answer,
             Err(Step::Unknown) => return Step::Unclear("it does not know the agent".into()),
@@ -562,6 +565,7 @@ impl Node {
         }
         match self.ask(&transfer, "transfer_cancel", Instant::now() + QUESTION) {
             Step::Refused(_) => {
+                crash::point("cancel-answered");
                 self.stays(&transfer, given_up(), Some(Outcome::Refused));
                 Ok(told())
             }
@@ -707,6 +711,7 @@ impl Node {
             return;
         }
         if done.is_ok() && self.ask_to_forget(transfer) {
+            crash::point("forget-answered");
             self.close(transfer);
         } else {
             transfer.leave();
