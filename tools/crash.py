@@ -57,8 +57,12 @@ class Agent:
         return len(self.acted)
 '''
 # Where a node can be told to end itself; see src/crash.rs.
-PLACES = """outbox-written answer-received outcome-recorded generation-removed refusal-received
-arrival-prepared arrival-committed activated done-recorded refusal-recorded""".split()
+PLACES = """activated agent-restored answer-received arrival-committed arrival-current arrival-prepared attempt-begun
+cancel-answered departing done-recorded durable-file-renamed durable-file-unfinished entry-forgotten file-
+unfinished files-laid-out files-removed first-memory-written forget-answered generation-removed hook-begins
+hook-ended loading memory-kept memory-settled message-noted older-over outbox-restored outbox-written outcome-
+recorded record-removed record-settled record-uncommitted refusal-received refusal-recorded restored restoring
+resume-noted resuming source-written superseded""".split()
 
 
 def canonical(value):
