@@ -154,3 +154,17 @@ const LARGE_BLOCK: libc::c_int = 128 << 10;
 /// Threads that allocate at once mostly wait for something else; two processors rarely want more.
 #[cfg(target_env = "gnu")]
 const MOST_ARENAS: libc::c_int = 4;
+
+/// How far local time is ahead of UTC at a moment (Unix seconds), in seconds. 0 where the system can't say.
+pub fn utc_offset(at: i64) -> i64 {
+    let mut told = std::mem::MaybeUninit::<libc::tm>::uninit();
+    // On some systems it has 32 bits: beyond 2038 that is another offset at worst.
+    let time = at as _;
+    // SAFETY: both pointers are valid for the call; `told` is read only if the call has filled it.
+    unsafe {
+        match libc::localtime_r(&time, told.as_mut_ptr()).is_null() {
+            true => 0,
+            false => told.assume_init().tm_gmtoff as _,
+        }
+    }
+}

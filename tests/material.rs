@@ -13,7 +13,7 @@ use std::sync::{Arc, Mutex};
 use support::lab::{keys, until, Lab};
 
 /// Which test runs which agent.
-const COVERED: [(&str, fn()); 17] = [
+const COVERED: [(&str, fn()); 18] = [
     ("basic/inspect_primitives.py", inspect_primitives_shows_every_call_and_what_must_fail),
     ("basic/ping.py", ping_counts_and_remembers),
     ("basic/read_docs_preview.py", read_docs_preview_shows_first_lines),
@@ -27,6 +27,7 @@ const COVERED: [(&str, fn()); 17] = [
     ("maintain/disk_report.py", disk_report_lists_disks),
     ("maintain/environment_probe.py", environment_probe_tells_what_is_there),
     ("maintain/process_snapshot.py", process_snapshot_lists_processes_with_and_without_ps),
+    ("manager/ruth.py", ruth_manages_a_node),
     ("network/tree_walker.py", tree_walker_compares_the_tree_with_the_map),
     ("search/find_and_return.py", find_and_return_brings_passages_home),
     ("search/find_text.py", find_text_tells_hits_and_how_much_was_searched),
@@ -133,6 +134,23 @@ fn send(home: &Lab, first: &Lab, path: &str, payload: Value) -> Value {
 
 fn names<'a>(items: &'a Value, key: &str) -> Vec<&'a str> {
     items.as_array().unwrap().iter().map(|item| item[key].as_str().unwrap()).collect()
+}
+
+// ---- manager --------------------------------------------------------------------------------
+
+#[test]
+fn ruth_manages_a_node() {
+    let lab = Lab::with(Keys { ruthless: false, ..keys("managed") });
+    deploy(&lab, "basic/ping.py", json!(null));
+    let order = json!({"do": "schedule", "agent": "ping", "message": "hello", "every": 3600, "id": "hourly"});
+    assert_eq!(lab.invoke("ruth", order)["schedule"]["every"], 3600);
+    lab.invoke("ruth", json!({"do": "fire", "id": "hourly"}));
+    until(10, "ping was told", || {
+        lab.invoke("ruth", json!({"do": "status", "agent": "ping"}))["agent"]["activations"] == 2
+    });
+    let roster = lab.invoke("ruth", json!({"do": "roster"}));
+    assert_eq!(names(&roster["agents"], "agent_id"), ["ping", "ruth"]);
+    assert_eq!(lab.invoke("ruth", json!({"do": "fly"}))["error"], "there is nothing called 'fly' to do");
 }
 
 // ---- basic ----------------------------------------------------------------------------------

@@ -598,6 +598,39 @@ class Context:
         """Puts a message into this agent's own inbox; on_message gets it later."""
         return self._call("wake", {"from": sender, "message": message})
 
+    def send(self, agent_id, message):
+        """Leaves a message for another agent on this node; its on_message gets {"from", "message"} later."""
+        return self._call("send", {"agent_id": agent_id, "message": message})
+
+    # What follows is the node's to grant; the scheduling requests are the manager's alone.
+
+    def agent_status(self, agent_id=None):
+        """An agent here, and whether what runs is what its config/ says; without an id: all of them."""
+        return self._call("agent_status", {"agent_id": agent_id})
+
+    def deploy_log(self, limit=50):
+        """The latest deployments, arrivals, departures and removals on this node, oldest first."""
+        return self._call("deploy_log", {"limit": limit})
+
+    def request_schedule_prompt(self, agent_id, message, at=None, every=None, daily=None, catch_up=False, id=None):
+        """Has an agent here given a message at a time (Unix seconds), every so many seconds, or daily at "HH:MM"."""
+        return self._call("request_schedule_prompt", {
+            "agent_id": agent_id, "message": message, "at": at, "every": every, "daily": daily,
+            "catch_up": bool(catch_up), "id": id})
+
+    def edit_schedule(self, id, **changes):
+        """Changes agent_id, message, at, every, daily or catch_up of a schedule."""
+        changes["id"] = id
+        return self._call("edit_schedule", changes)
+
+    def cancel_schedule(self, id):
+        """Takes a schedule away; a delivery under way goes on."""
+        return self._call("cancel_schedule", {"id": id})
+
+    def fire_schedule_now(self, id):
+        """One delivery at once; when the schedule is due next stays."""
+        return self._call("fire_schedule_now", {"id": id})
+
 
 def path_text(path):
     return path if isinstance(path, str) else os.fspath(path)

@@ -71,6 +71,32 @@ impl Drop for Turn {
     }
 }
 
+/// A place in the queue before a generation; given up when it is dropped.
+pub struct Seat {
+    life: Arc<Life>,
+    ticket: Option<u64>,
+}
+
+impl Seat {
+    /// Waits for the turn.
+    ///
+    /// # Errors
+    /// The deadline passed, or the generation is over.
+    pub fn wait(mut self, deadline: Instant) -> Result<Turn, NoTurn> {
+        let ticket = self.ticket.take().ok_or(NoTurn::Over)?;
+        self.life.queue.wait(ticket, deadline)?;
+        Ok(Turn { life: Arc::clone(&self.life) })
+    }
+}
+
+impl Drop for Seat {
+    fn drop(&mut self) {
+        if let Some(ticket) = self.ticket {
+            self.life.queue.abandon(ticket);
+        }
+    }
+}
+
 impl Turn {
     /// Makes sure that the agent has a process that has loaded it.
     ///
@@ -150,6 +176,14 @@ impl Life {
     pub fn enter(self: &Arc<Self>, deadline: Instant) -> Result<Turn, NoTurn> {
         self.queue.enter(deadline)?;
         Ok(Turn { life: Arc::clone(self) })
+    }
+
+    /// Takes a place in the queue without waiting for the turn.
+    ///
+    /// # Errors
+    /// Too many wait, or the generation is over.
+    pub fn join(self: &Arc<Self>) -> Result<Seat, NoTurn> {
+        Ok(Seat { ticket: Some(self.queue.join()?), life: Arc::clone(self) })
     }
 
     /// A turn, if it is free this instant.

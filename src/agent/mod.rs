@@ -21,7 +21,7 @@ mod turn;
 mod zygote;
 
 pub use frame::AgentError;
-pub use life::{Keep, Life, Spec, Turn};
+pub use life::{Keep, Life, Seat, Spec, Turn};
 pub use manifest::Manifest;
 pub use pool::Pool;
 pub use process::{Done, HookError};

@@ -13,9 +13,16 @@ pub(super) struct Queue {
     most: Arc<AtomicUsize>,
 }
 
+/// A place in the queue.
+struct Ticket {
+    number: u64,
+    /// Whether somebody waits there, or only a message does that nobody waits for.
+    attended: bool,
+}
+
 #[derive(Default)]
 struct State {
-    waiting: VecDeque<u64>,
+    waiting: VecDeque<Ticket>,
     next: u64,
     held: bool,
     /// A move is open: whoever comes waits for its end.
@@ -42,28 +49,54 @@ impl Queue {
 
     /// Waits for a turn, first come, first served.
     pub(super) fn enter(&self, deadline: Instant) -> Result<(), NoTurn> {
+        self.wait(self.take_place(true)?, deadline)
+    }
+
+    /// Takes a place in the queue for a message that nobody waits for. It must be waited for, or left.
+    pub(super) fn join(&self) -> Result<u64, NoTurn> {
+        self.take_place(false)
+    }
+
+    /// What nobody waits for cannot keep out whoever does; it counts with all that wait itself.
+    fn take_place(&self, attended: bool) -> Result<u64, NoTurn> {
         let mut state = lock(&self.state);
         if state.over {
             return Err(NoTurn::Over);
         }
-        if state.waiting.len() >= self.most.load(Ordering::Relaxed) {
+        let before = state.waiting.iter().filter(|other| other.attended || !attended).count();
+        if before >= self.most.load(Ordering::Relaxed) {
             return Err(NoTurn::Full);
         }
-        let ticket = state.next;
+        let number = state.next;
         state.next += 1;
-        state.waiting.push_back(ticket);
+        state.waiting.push_back(Ticket { number, attended });
+        Ok(number)
+    }
+
+    /// Gives up a place in the queue.
+    pub(super) fn abandon(&self, ticket: u64) {
+        lock(&self.state).waiting.retain(|other| other.number != ticket);
+        self.moved.notify_all();
+    }
+
+    /// Waits until it is this place's turn.
+    pub(super) fn wait(&self, ticket: u64, deadline: Instant) -> Result<(), NoTurn> {
+        let mut state = lock(&self.state);
         loop {
             if state.over {
                 return Err(NoTurn::Over);
             }
-            if !state.held && !state.closed && state.waiting.front() == Some(&ticket) {
+            if !state.held
+                && !state.closed
+                && state.waiting.front().is_some_and(|first| first.number == ticket)
+            {
                 state.waiting.pop_front();
                 state.held = true;
                 return Ok(());
             }
             let left = deadline.saturating_duration_since(Instant::now());
             if left.is_zero() {
-                state.waiting.retain(|other| *other != ticket);
+                state.waiting.retain(|other| other.number != ticket);
                 self.moved.notify_all();
                 return Err(NoTurn::Late);
             }

@@ -21,6 +21,7 @@ mod outbox;
 mod pretty;
 mod raw;
 mod run;
+mod schedules;
 mod secrets;
 mod send;
 mod server;
@@ -53,6 +54,7 @@ const COMMANDS: &[Command] = &[
             opt("data-root", "D", "what agents may read (data in the state directory)"),
             opt("state-dir", "D", "where the node keeps its state ($XDG_STATE_HOME/agentcontainer/NAME)"),
             opt("secret-file", "F", "a file with the admin secret (else one is made and kept in the state directory)"),
+            flag("ruthless", "a node without a manager"),
             opt("log-file", "F", "where the log goes (standard error)"),
             opt("log-format", "plain|json", "how an event is written (plain)"),
             flag("detach", "run without a terminal; return when the node listens"),
@@ -255,6 +257,15 @@ const COMMANDS: &[Command] = &[
         notes: "",
         example: "agentcontainer grants 127.0.0.1:7000",
         run: grants::grants,
+    },
+    Command {
+        name: "schedule",
+        summary: "Shows the schedules of a node.",
+        words: &["list", "HOST:PORT"],
+        options: &[WAIT, secrets::OPTIONS, JSON],
+        notes: "The manager makes and changes them: agentcontainer invoke ruth HOST:PORT --message '{\"do\": \"help\"}'.",
+        example: "agentcontainer schedule list 127.0.0.1:7000",
+        run: schedules::run,
     },
     Command {
         name: "describe",
@@ -476,6 +487,7 @@ mod tests {
             ("server --log-format xml", "plain or json, not \"xml\""),
             ("server --detachde", "the nearest is --detach"),
             ("status --name a --state-dir b", "give one of them"),
+            ("schedule lst 127.0.0.1:1", "schedule does list, not \"lst\""),
             ("journal", "verify|show|tail is missing"),
             ("journal vrify", "verify, show or tail, not \"vrify\""),
             ("journal verify --agent a", "journal verify has no option --agent"),

@@ -180,6 +180,7 @@ struct Asked {
     /// As it was written, and how long it is.
     span: Option<(String, Duration)>,
     if_not_running: bool,
+    ruthless: bool,
     detach: bool,
     detached: bool,
 }
@@ -219,6 +220,7 @@ impl Asked {
             form,
             span,
             if_not_running: given.flag("if-not-running"),
+            ruthless: given.flag("ruthless"),
             detach: given.flag("detach"),
             detached: given.flag("detached"),
         })
@@ -245,6 +247,7 @@ impl Asked {
             }
             keys.container_name.clone_from(name);
         }
+        keys.ruthless |= self.ruthless;
         let or = |given: &Option<PathBuf>, before: Option<PathBuf>| given.clone().or(before);
         keys.data_root = or(&self.data_root, keys.data_root.take());
         keys.state_dir = or(&self.state_dir, keys.state_dir.take());

@@ -41,7 +41,8 @@ impl Temporary {
             .create(&dir)
             .map_err(|error| Fault::Local(format!("making {}: {error}", dir.display())))?;
         keys.state_dir = Some(dir.clone());
-        // From here on the directory is removed, also when the node does not start.
+        keys.ruthless = true; // one agent comes, and goes with the node
+                              // From here on the directory is removed, also when the node does not start.
         let held = Arc::new(Mutex::new(Held { running: None, dir: Some(dir) }));
         let temporary = Temporary { held: Arc::clone(&held) };
         std::thread::Builder::new()

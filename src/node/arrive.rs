@@ -482,7 +482,7 @@ impl Node {
     }
 
     /// Whether an agent can have this id here.
-    fn check_id(&self, id: &str) -> Result<(), Failure> {
+    pub(super) fn check_id(&self, id: &str) -> Result<(), Failure> {
         if self.config().is_reserved(id) {
             return Err(Failure::new(
                 Code::BadPayload,

@@ -127,6 +127,10 @@ pub struct Keys {
     pub journal_file_bytes: u64,
     /// How many of them are kept.
     pub journal_files: usize,
+    /// The id of the node's manager.
+    pub manager: String,
+    /// No manager at all.
+    pub ruthless: bool,
 }
 
 /// A value, or a list of them.
@@ -208,6 +212,8 @@ impl Default for Keys {
             memory_fsync: Fsync::default(),
             journal_file_bytes: 16 << 20,
             journal_files: 8,
+            manager: "ruth".into(),
+            ruthless: false,
         }
     }
 }
@@ -287,6 +293,8 @@ keys! {
         memory_fsync,
         journal_file_bytes,
         journal_files,
+        manager,
+        ruthless,
     ]
 }
 
@@ -434,6 +442,11 @@ impl Keys {
             manifest::check_id(&self.container_name)
                 .map_err(|why| format!("key \"container_name\": {why}"))?;
         }
+        manifest::check_id(&self.manager).map_err(|why| format!("key \"manager\": {why}"))?;
+        if self.manager == "admin" || (!self.ruthless && self.operators.contains_key(&self.manager)) {
+            let whose = if self.manager == "admin" { "the admin's" } else { "an operator's" };
+            return Err(format!("key \"manager\": {:?} is {whose} name", self.manager));
+        }
         self.check_files()?;
         if let Some(host) = &self.advertise_host {
             Address::new(host, 1).map_err(|why| format!("key \"advertise_host\": {why}"))?;
@@ -567,9 +580,14 @@ impl Config {
         journal::Settings { file_bytes, files, fsync }
     }
 
+    /// The manager's id, unless the node has none.
+    pub fn manager(&self) -> Option<&str> {
+        (!self.keys.ruthless).then_some(&*self.keys.manager)
+    }
+
     /// Whether `name` is nobody's to take as an agent id.
     pub fn is_reserved(&self, name: &str) -> bool {
-        name == "admin" || self.operators.contains_key(name)
+        name == "admin" || self.operators.contains_key(name) || self.manager() == Some(name)
     }
 }
 
@@ -664,6 +682,10 @@ mod tests {
             (r#"{"operators": {"m": {"secret_file": "", "allow": []}}}"#, "\"m\": key \"secret_file\""),
             (r#"{"operators": {"m": "SECRET"}}"#, "\"m\": must be an object, not a string"),
             (r#"{"operators": {"m": ["SECRET", []]}}"#, "\"m\": must be an object, not a list"),
+            (r#"{"manager": ""}"#, "manager"),
+            (r#"{"manager": "admin"}"#, "manager"),
+            (r#"{"operators": {"ruth": {"secret_file": "x", "allow": []}}}"#, "manager"),
+            (r#"{"ruthless": 1}"#, "ruthless"),
             (r#"{"admin_secret": 515151}"#, "must be a string or a list of strings"),
             (r#"{"admin_secret": ["SECRET", 515151]}"#, "must be a string or a list of strings"),
         ] {

@@ -90,6 +90,7 @@ impl Node {
 fn word(origin: Origin) -> Word {
     match origin {
         Origin::Admin => Word::Admin,
-        Origin::Own => Word::Own,
+        // Its own entry is all that the manager has.
+        Origin::Own | Origin::Node => Word::Own,
     }
 }

@@ -10,8 +10,10 @@ pub mod describe;
 pub mod federation;
 mod grants;
 mod harness;
+mod inbox;
 mod known;
 mod ledger;
+mod manager;
 pub mod messages;
 mod notes;
 mod outbox;
@@ -20,10 +22,10 @@ pub mod readers;
 pub mod record;
 mod replay_log;
 mod restore;
+mod schedules;
 pub mod senders;
 mod state_files;
 pub mod travel;
-mod wakes;
 
 pub use config::{Config, Keys};
 pub use notes::Heard;
@@ -35,6 +37,7 @@ use crate::crash;
 use crate::journal::{Event, Journal};
 use crate::log::{Level, Log};
 use crate::roster::grants::Grants;
+use crate::roster::schedules::Schedules;
 use crate::state::{self, Syncer};
 use crate::sync::{lock, Crew};
 use crate::throttle::{LeftOut, Throttle};
@@ -52,7 +55,6 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock};
 use std::time::{Duration, Instant};
-use wakes::Put;
 
 /// How many `ctx` calls and background jobs run at once on the whole node.
 const CREW: usize = 256;
@@ -131,6 +133,10 @@ pub struct Node {
     replay: Mutex<ReplayLog>,
     known: Known,
     grants: Grants,
+    /// The manager's id; `None`: the node has none.
+    manager: Option<String>,
+    schedules: Schedules,
+    inboxes: inbox::Inboxes,
     syncer: Arc<Syncer>,
     flushed: Mutex<Instant>,
     interrupted: Mutex<Vec<Interrupted>>,
@@ -193,13 +199,21 @@ impl Node {
         let (replay, damaged_memory) =
             ReplayLog::open(&meta.join("replay.log"), skew, &syncer, crate::wire::unix_now())
                 .map_err(|error| doing("meta/replay.log", error))?;
-        let (grants, damaged_grants) = Grants::open(&meta.join("capabilities.json"), None)
+        let manager = config.manager().filter(|_| admits == Admits::Anyone).map(str::to_owned);
+        let (grants, damaged_grants) = Grants::open(&meta.join("capabilities.json"), manager.as_deref())
             .map_err(|error| doing("meta/capabilities.json", error))?;
+        let (schedules, damaged_schedules) =
+            Schedules::open(&meta, crate::sys::utc_offset, schedules::now(), Arc::clone(&syncer))
+                .map_err(|error| doing("meta/schedules.json", error))?;
+        let grants_known = damaged_grants.is_none();
         let node = Arc::new(Node {
             journal,
             replay: Mutex::new(replay),
             known,
             grants,
+            manager,
+            schedules,
+            inboxes: inbox::Inboxes::default(),
             syncer,
             flushed: Mutex::new(Instant::now()),
             interrupted: Mutex::default(),
@@ -223,10 +237,11 @@ impl Node {
             stopping: AtomicBool::new(false),
         });
         let damaged = damaged_entries.into_iter().chain(damaged_transfers).chain(damaged_facts);
-        for what in damaged.chain(damaged_memory).chain(damaged_grants) {
+        for what in damaged.chain(damaged_memory).chain(damaged_grants).chain(damaged_schedules) {
             node.damaged(&what);
         }
         node.restore(Left { known: facts, arrivals, transfers })?;
+        node.register_manager(grants_known);
         let weak = Arc::downgrade(&node);
         let timers = std::thread::Builder::new().name("timers".into()).spawn(move || loop {
             std::thread::sleep(TICK);
@@ -349,6 +364,16 @@ impl Node {
         self.state_dir.join("agents").join(id)
     }
 
+    /// Where the node keeps its state.
+    pub fn state_dir(&self) -> &std::path::Path {
+        &self.state_dir
+    }
+
+    /// Where the operator puts the source of an agent.
+    pub fn config_source(&self, id: &str) -> PathBuf {
+        self.home(id).join("config").join("agent.py")
+    }
+
     /// Something could not be written that nobody waits for.
     pub(crate) fn not_written(&self, what: &str, error: &std::io::Error) {
         let error = error.to_string();
@@ -357,6 +382,9 @@ impl Node {
 
     /// Syncs what is due.
     pub fn flush(&self) {
+        if let Err(error) = self.schedules.keep() {
+            self.not_written("which schedules have fired", &error);
+        }
         if let Some((file, error)) = self.syncer.flush() {
             self.not_written(&file.to_string_lossy(), &error);
         }
@@ -551,8 +579,11 @@ impl Node {
     /// Removes an agent and its files.
     ///
     /// # Errors
-    /// `unknown_agent`; `internal` if its record can't be removed from the disk.
+    /// `rejected` for the manager; `unknown_agent`; `internal` if its record can't be removed from the disk.
     pub fn remove(&self, id: &str) -> Result<(), Failure> {
+        if self.manager.as_deref() == Some(id) {
+            return Err(Failure::new(Code::Rejected, manager::STAYS));
+        }
         let removed = {
             let mut registry = lock(&self.registry);
             let record = registry.agent(id);
@@ -573,43 +604,6 @@ impl Node {
             None => String::new(),
         };
         Failure::new(Code::UnknownAgent, format!("there is no agent {id:?} on this node{hint}"))
-    }
-
-    /// Puts a message into an agent's inbox and does not wait for it.
-    ///
-    /// # Errors
-    /// `busy`: as many messages wait for it as may, or no thread can be had.
-    pub fn wake(self: &Arc<Self>, record: &Arc<Record>, message: String) -> Result<(), Failure> {
-        let most = self.config().keys.inbox_length;
-        match record.wakes.put(message, most.saturating_sub(record.life.waiting())) {
-            Put::Full => {
-                let text = format!("{} has as many messages waiting as it may ({most})", record.id);
-                return Err(Failure::new(Code::Busy, text));
-            }
-            Put::Waits => return Ok(()),
-            Put::First => {}
-        }
-        // One job delivers them all: an agent that is woken often takes one thread, not all that there are.
-        let (node, woken) = (Arc::clone(self), Arc::clone(record));
-        let started = self.in_background(move || {
-            while let Some(message) = woken.wakes.next() {
-                // One that brings the node to a panic, which its hook reports, does not hold up the others.
-                let deliver = || node.deliver(&woken, &message);
-                let _ = std::panic::catch_unwind(std::panic::AssertUnwindSafe(deliver));
-            }
-        });
-        if started {
-            return Ok(());
-        }
-        record.wakes.forget();
-        Err(Failure::new(Code::Busy, "the node has no thread for one more message"))
-    }
-
-    fn deliver(self: &Arc<Self>, record: &Record, message: &str) {
-        if let Err(failure) = self.invoke(&record.id, message, Instant::now() + self.hook_limit()) {
-            let fields = [("agent", record.id.as_str()), ("error", &failure.to_string())];
-            self.let_say(&record.id, &record.talk, 0, || self.log.event(Level::Warn, "wake_failed", &fields));
-        }
     }
 
     /// Writes something of `bytes` that an agent brought about to the log, unless it said too much lately.
@@ -643,6 +637,7 @@ impl Node {
             }
         }
         self.pursue_transfers();
+        self.pursue_schedules();
         let due = {
             let mut flushed = lock(&self.flushed);
             let due = flushed.elapsed() >= FLUSH;

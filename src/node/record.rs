@@ -4,7 +4,6 @@ use super::harness::{Harness, Meta};
 use super::known::Fact;
 use super::package::Sealed;
 use super::state_files::Place;
-use super::wakes::Wakes;
 use crate::agent::{Life, Manifest};
 use crate::sync::lock;
 use crate::throttle::Throttle;
@@ -31,6 +30,8 @@ pub enum Origin {
     Admin,
     /// It came on its own signature.
     Own,
+    /// The node itself: its manager, and no other.
+    Node,
 }
 
 impl Origin {
@@ -39,12 +40,13 @@ impl Origin {
         match self {
             Origin::Admin => "admin",
             Origin::Own => "own",
+            Origin::Node => "node",
         }
     }
 
     /// The origin that [`Origin::as_str`] calls so.
     pub fn named(name: &str) -> Option<Origin> {
-        [Origin::Admin, Origin::Own].into_iter().find(|origin| origin.as_str() == name)
+        [Origin::Admin, Origin::Own, Origin::Node].into_iter().find(|origin| origin.as_str() == name)
     }
 }
 
@@ -66,8 +68,6 @@ pub struct Record {
     pub trace: Vec<Value>,
     /// Notes for this hop of the trace (`ctx.mark`).
     pub notes: Mutex<Vec<String>>,
-    /// Messages that nobody waits for.
-    pub(super) wakes: Wakes,
     /// What it says to the log.
     pub talk: Arc<Throttle>,
     /// How often a hook ran.
@@ -96,7 +96,6 @@ impl Record {
             metadata: Mutex::new(arrival.metadata),
             trace: arrival.trace,
             notes: Mutex::default(),
-            wakes: Wakes::default(),
             talk: Arc::default(),
             activations: AtomicU64::new(0),
             registered_at: arrival.registered_at,
@@ -279,7 +278,9 @@ impl Registry {
     pub(super) fn make_room(&mut self, id: &str, most: usize) -> bool {
         let new = self.arriving.keys().filter(|id| !self.agents.contains_key(*id)).count();
         let known = self.agents.contains_key(id) || self.arriving.contains_key(id);
-        let room = known || self.agents.len() + new < most;
+        // The manager is here anyway.
+        let here = self.agents.values().filter(|record| record.origin != Origin::Node).count();
+        let room = known || here + new < most;
         if room {
             *self.arriving.entry(id.to_owned()).or_default() += 1;
         }

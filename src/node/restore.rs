@@ -8,7 +8,7 @@ use super::ledger::Found;
 use super::messages::Mode;
 use super::outbox::{Outcome, Transfer};
 use super::record::Arrived;
-use super::{Node, Record};
+use super::{Node, Origin, Record};
 use crate::agent::{Manifest, NoTurn, Spec, Turn};
 use crate::crash;
 use crate::log::Level;
@@ -97,6 +97,10 @@ impl Node {
             let (seen, current) = self.find_generation(&home, &id, stands);
             highest = highest.max(seen);
             if let Some((generation, harness, stored)) = current {
+                // A manager that the configuration has no more keeps its files, and is not here.
+                if stored.meta.origin == Origin::Node && self.manager.as_deref() != Some(&*id) {
+                    continue;
+                }
                 let fact = known.get(&id).map_or(0, |fact| fact.sequence).max(stored.meta.sequence);
                 match self.revive(&home, generation, harness, stored) {
                     Ok(record) => {

@@ -8,7 +8,7 @@ use crate::sync::lock;
 use crate::wire::{Code, Failure, Request, Secret, Verdict};
 
 /// Every message type of the protocol.
-pub const TYPES: [&str; 18] = [
+pub const TYPES: [&str; 19] = [
     "deploy_agent",
     "receive_agent",
     "invoke_agent",
@@ -27,6 +27,7 @@ pub const TYPES: [&str; 18] = [
     "set_grant",
     "revoke_grant",
     "list_grants",
+    "list_schedules",
 ];
 
 /// Whoever signed a message.

@@ -4,7 +4,7 @@ use super::arrive::disk_failure;
 use super::federation::{self, Destination};
 use super::messages::{Dispatch, Mode, Queue};
 use super::outbox::{Outcome, Transfer, Traveller};
-use super::{state_files, Node, Record};
+use super::{state_files, Node, Origin, Record};
 use crate::agent::host::CallError;
 use crate::agent::NoTurn;
 use crate::crash;
@@ -84,6 +84,9 @@ impl Node {
     pub fn dispatch(self: &Arc<Self>, order: Dispatch) -> Result<Box<RawValue>, Failure> {
         let deadline = super::messages::deadline(order.timeout, self.hook_limit())?;
         let record = self.agent(&order.agent_id).ok_or_else(|| self.unknown_agent(&order.agent_id))?;
+        if record.origin == Origin::Node {
+            return Err(Failure::new(Code::Rejected, super::manager::STAYS));
+        }
         // Its turn is taken, so that the memory that goes is that of no hook's middle.
         let turn = record.life.enter(deadline).map_err(|why| match why {
             NoTurn::Over => self.unknown_agent(&order.agent_id),
@@ -145,6 +148,9 @@ impl Node {
         if self.is_stopping() && !journey.queue {
             return Err(CallError::new("shutting_down", "the node is shutting down"));
         }
+        if record.origin == Origin::Node {
+            return Err(CallError::new("forbidden", super::manager::STAYS));
+        }
         let body = self.compose(record, &journey)?;
         let id = wire::random_nonce()
             .map_err(|error| CallError::new("internal", format!("making an id: {error}")))?;
@@ -198,6 +204,7 @@ impl Node {
     /// down.
     pub fn queue(self: &Arc<Self>, order: Queue) -> Result<Box<RawValue>, Failure> {
         let package = self.open_package(order.source_code.as_deref(), order.capsule.as_deref())?;
+        self.check_id(&package.manifest.id)?;
         let destination = match (self.tree().find(&order.destination), order.destination.parse()) {
             (Some(place), _) => Destination::of(place),
             (None, Ok(address)) => {

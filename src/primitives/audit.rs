@@ -26,7 +26,7 @@ impl<'a> Told<'a> {
     pub(super) fn new(node: &'a Arc<Node>, id: &str, own: &Secret, call: &HostCall, settles: bool) -> Self {
         let clean = |text: &str| node.without_secrets(text, Some(own));
         let event = Event::new("call").agent(id).text("name", &clean(&call.name));
-        let told = arguments(call.args.get(), &clean);
+        let told = arguments(&call.name, call.args.get(), &clean);
         let event = if told.is_empty() { event } else { event.text("args", &told) };
         Told { node, event, outcome: "internal", settles }
     }
@@ -47,7 +47,7 @@ impl Drop for Told<'_> {
 }
 
 /// `name: value, …`, the head of it.
-fn arguments(args: &str, clean: &dyn Fn(&str) -> String) -> String {
+fn arguments(name: &str, args: &str, clean: &dyn Fn(&str) -> String) -> String {
     let Ok(args) = parse(args) else { return "(not JSON)".into() };
     let mut told = Text { text: String::new(), room: CHARACTERS };
     for member in args.members() {
@@ -60,6 +60,10 @@ fn arguments(args: &str, clean: &dyn Fn(&str) -> String) -> String {
             (_, Value::Null) => told.push("null"),
             // What it carries along may hold anything.
             ("payload" | "body" | "body_base64", _) => {
+                told.push(&format!("({} bytes)", member.value.raw().len()));
+            }
+            // A log line's is told in the log; others are what an agent is given.
+            ("message", _) if name != "log" => {
                 told.push(&format!("({} bytes)", member.value.raw().len()));
             }
             // Their values are tokens and cookies.
@@ -163,7 +167,7 @@ mod tests {
     use super::*;
 
     fn told(args: &str) -> String {
-        arguments(args, &|text| text.replace("hunter\"2", "[its secret]"))
+        arguments("call", args, &|text| text.replace("hunter\"2", "[its secret]"))
     }
 
     #[test]

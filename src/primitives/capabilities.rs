@@ -8,6 +8,9 @@ use crate::roster::groups::{self, GROUPS};
 /// Calls that concern nobody but the agent itself; they need no grant.
 const FREE: [&str; 6] = ["log", "mark", "capabilities", "state_dir", "prompt", "wake"];
 
+/// The group that needs more than a grant.
+const SCHEDULING: &str = "scheduling";
+
 /// What an agent asks for, in names of calls or of groups. Each that is there narrows.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Asked<'a> {
@@ -28,6 +31,8 @@ pub struct Allowed<'a> {
     pub grant: &'a Grant,
     /// Whether commands run here at all.
     pub subprocess: bool,
+    /// Whether it is the node's manager: only its socket carries the scheduling requests.
+    pub manager: bool,
 }
 
 impl Asked<'_> {
@@ -79,7 +84,10 @@ impl Allowed<'_> {
     /// Whether a call or a capability is the agent's.
     pub fn has(&self, name: &str) -> bool {
         let group = groups::of_call(name).unwrap_or(name);
-        self.grant.has(name) && self.asked.names(group, name) && (self.subprocess || name != "run")
+        self.grant.has(name)
+            && self.asked.names(group, name)
+            && (self.subprocess || name != "run")
+            && (self.manager || group != SCHEDULING)
     }
 
     /// Whether the agent may make this call.
@@ -91,7 +99,9 @@ impl Allowed<'_> {
         if FREE.contains(&name) || self.has(name) {
             return Ok(());
         }
-        let why = if name == "run" && !self.subprocess {
+        let why = if group == SCHEDULING && !self.manager {
+            "only the manager's socket carries scheduling requests".to_owned()
+        } else if name == "run" && !self.subprocess {
             "the node's configuration has \"allow_subprocess\": false".to_owned()
         } else if !self.grant.has(name) {
             format!("the node grants {} neither {name:?} nor its group {group:?}", self.agent)
@@ -120,7 +130,8 @@ mod tests {
     #[test]
     fn what_is_asked_for_narrows_what_is_granted() {
         let all = granted(&["files", "process", "mobility", "federation", "messaging"]);
-        let allowed = |asked, subprocess| Allowed { agent: "a", asked, grant: &all, subprocess };
+        let allowed =
+            |asked, subprocess| Allowed { agent: "a", asked, grant: &all, subprocess, manager: false };
         let names = ["files".to_owned(), "move".to_owned(), "http".to_owned()];
         let asked = Asked { source: Some(&names), capsule: None };
         assert_eq!(allowed(asked, true).list(), ["move", "read_file", "resources", "search_files"]);
@@ -135,6 +146,11 @@ mod tests {
         let sealed = ["read_file".to_owned(), "run".to_owned()];
         let both = Asked { capsule: Some(&sealed), ..asked };
         assert_eq!(allowed(both, true).list(), ["read_file"], "both must name it");
+        let scheduling = granted(&["scheduling"]);
+        let with = |manager| Allowed { manager, grant: &scheduling, ..allowed(any, true) };
+        assert!(with(true).check("edit_schedule").is_ok() && with(true).list().len() == 4);
+        assert!(with(false).check("edit_schedule").unwrap_err().message.contains("only the manager's"));
+        assert_eq!(with(false).list(), [""; 0], "a grant alone does not do it");
         assert!(why(both, true, "move").message.contains("requested_capabilities"));
         assert!(
             !allowed(any, true).has("x")

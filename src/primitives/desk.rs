@@ -2,7 +2,7 @@
 //! primitive.
 
 use super::capabilities::{self, Allowed, Asked};
-use super::{audit, files, http, run, search, DataRoot};
+use super::{audit, files, http, manage, run, search, DataRoot};
 use crate::agent::host::{CallError, Host, HostCall};
 use crate::agent::output::without_secret;
 use crate::base64;
@@ -11,10 +11,11 @@ use crate::node::messages::Mode;
 use crate::node::travel::Journey;
 use crate::node::{federation, MakeHost, Node, Record};
 use crate::roster::grants::Grant;
+use crate::roster::schedules::{Edit, New};
 use crate::roster::scope::Scope;
 use crate::sync::lock;
 use crate::throttle::Throttle;
-use crate::wire::Secret;
+use crate::wire::{Failure, Secret};
 use serde::{Deserialize, Serialize};
 use serde_json::value::{to_raw_value, RawValue};
 use serde_json::{json, Map, Value};
@@ -148,6 +149,15 @@ impl Desk {
             "move" => self.travel(&record, Mode::Move, scope, call),
             "return_to_stage" => self.return_to_stage(&record, scope, call),
             "wake" => self.wake(&record, args(&call)?),
+            "send" => self.send(args(&call)?),
+            "request_schedule_prompt" => told(self.node.add_schedule(args::<New>(&call)?)),
+            "edit_schedule" => told(self.node.edit_schedule(args::<Edit>(&call)?)),
+            "cancel_schedule" => told(self.node.cancel_schedule(&args::<ScheduleRef>(&call)?.id)),
+            "fire_schedule_now" => told(self.node.fire_schedule(&args::<ScheduleRef>(&call)?.id)),
+            "agent_status" => {
+                manage::agent_status(&self.node, args::<StatusArgs>(&call)?.agent_id.as_deref())
+            }
+            "deploy_log" => manage::deploy_log(&self.node, args::<LogOfArgs>(&call)?.limit, call.deadline),
             other => Err(CallError::new("bad_payload", format!("there is no ctx method {other:?}"))),
         }
     }
@@ -156,7 +166,8 @@ impl Desk {
 impl Desk {
     fn allowed<'a>(&'a self, record: &'a Record, grant: &'a Grant) -> Allowed<'a> {
         let subprocess = self.node.config().keys.allow_subprocess;
-        Allowed { agent: &self.id, asked: asked(record), grant, subprocess }
+        let manager = self.node.is_manager(record);
+        Allowed { agent: &self.id, asked: asked(record), grant, subprocess, manager }
     }
 }
 
@@ -242,7 +253,29 @@ struct TravelArgs {
 #[derive(Deserialize)]
 struct WakeArgs {
     from: Value,
-    message: Value,
+    message: Box<RawValue>,
+}
+
+#[derive(Deserialize)]
+struct SendArgs {
+    agent_id: String,
+    message: Box<RawValue>,
+}
+
+#[derive(Deserialize)]
+struct ScheduleRef {
+    id: String,
+}
+
+#[derive(Deserialize)]
+struct StatusArgs {
+    #[serde(default)]
+    agent_id: Option<String>,
+}
+
+#[derive(Deserialize)]
+struct LogOfArgs {
+    limit: usize,
 }
 
 impl Desk {
@@ -400,12 +433,34 @@ impl Desk {
     }
 
     fn wake(&self, record: &Arc<Record>, args: WakeArgs) -> Answer {
-        let message = json!({"from": args.from, "message": args.message}).to_string();
-        self.node
-            .wake(record, message)
-            .map_err(|failure| CallError::new(failure.code.as_str(), failure.message))?;
+        let message = letter(&args.from, &args.message);
+        self.node.mail(record, message, &self.id).map_err(call_error)?;
         answer(&())
     }
+
+    /// A message to an agent here, from this one whatever it says.
+    fn send(&self, args: SendArgs) -> Answer {
+        let to = self.node.agent(&args.agent_id).ok_or_else(|| {
+            let name = clipped(&args.agent_id, SHOWN);
+            CallError::new("unknown_agent", format!("there is no agent {name:?} on this node"))
+        })?;
+        let message = letter(&Value::from(self.id.as_str()), &args.message);
+        self.node.mail(&to, message, &self.id).map_err(call_error)?;
+        answer(&())
+    }
+}
+
+/// What `on_message` is given of a message that another agent, or the agent itself, has left.
+fn letter(from: &Value, message: &RawValue) -> String {
+    format!("{{\"from\":{from},\"message\":{}}}", message.get())
+}
+
+fn call_error(failure: Failure) -> CallError {
+    CallError::new(failure.code.as_str(), failure.message)
+}
+
+fn told(done: Result<Value, Failure>) -> Answer {
+    answer(&done.map_err(call_error)?)
 }
 
 fn mark(record: &Record, args: NoteArgs) -> Answer {

@@ -10,6 +10,7 @@ pub mod data_root;
 pub mod desk;
 pub mod files;
 pub mod http;
+mod manage;
 mod needle;
 mod prompt;
 pub mod run;

@@ -223,6 +223,25 @@ impl Grants {
         Ok(told)
     }
 
+    /// The default grant of the manager, every group and [`MANAGE_ROOT_AGENT`], where it has no entry yet.
+    ///
+    /// # Errors
+    /// It can't be written.
+    pub fn default_of_the_manager(&self) -> io::Result<()> {
+        let Some(manager) = self.manager.as_deref().filter(|manager| !self.has_entry(manager)) else {
+            return Ok(());
+        };
+        let everything = |grant: &mut Grant| {
+            *grant = Grant::of_groups(&GROUPS.map(|(group, _)| group));
+            grant.add(MANAGE_ROOT_AGENT, None)
+        };
+        match self.change(manager, Word::Own, everything) {
+            Err(Refusal::Disk(error)) => Err(error),
+            Err(Refusal::Wrong(why)) => Err(io::Error::other(why)),
+            Ok(()) => Ok(()),
+        }
+    }
+
     /// The whole table, as it stands in the file.
     pub fn to_json(&self) -> Value {
         self.table.read().unwrap_or_else(PoisonError::into_inner).to_json()

@@ -2,4 +2,5 @@
 
 pub mod grants;
 pub mod groups;
+pub mod schedules;
 pub mod scope;

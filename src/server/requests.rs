@@ -140,6 +140,10 @@ fn carry_out(
             let _: messages::Nothing = read(request)?;
             Ok(plain(node, node.list_grants()))
         }
+        "list_schedules" => {
+            let _: messages::Nothing = read(request)?;
+            Ok(plain(node, node.list_schedules()))
+        }
         "retry_outbox" => {
             let order: messages::OutboxRef = read(request)?;
             Ok(plain(node, node.retry_transfer(&order.transfer_id)?))
@@ -190,7 +194,15 @@ fn carry_out(
 
 /// Whether a message of this type changes nothing.
 fn only_asks(kind: &str) -> bool {
-    matches!(kind, "list_agents" | "describe_container" | "network_tree" | "list_outbox" | "transfer_status")
+    matches!(
+        kind,
+        "list_agents"
+            | "describe_container"
+            | "network_tree"
+            | "list_outbox"
+            | "list_schedules"
+            | "transfer_status"
+    )
 }
 
 /// `receive_agent` has an order of its own: the ledger answers for a transfer that it knows, and each

@@ -37,6 +37,7 @@ impl Node {
             "admin_secret": ADMIN,
             "parked_workers": 1,
             "hook_timeout_s": 20,
+            "ruthless": true,
             "federation": {"name": name, "host": "127.0.0.1", "port": port, "children": children},
         });
         Node { dir: TempDir::new(&format!("durable-{name}")), port, name: name.into(), keys, server: None }

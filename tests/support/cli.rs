@@ -77,6 +77,15 @@ impl Home {
 
     /// The command, with nothing of the tester's own environment that matters.
     pub fn command(&self, arguments: &[&str]) -> Command {
+        let mut command = self.managed_command(arguments);
+        if arguments.first() == Some(&"server") {
+            command.arg("--ruthless");
+        }
+        command
+    }
+
+    /// The same; a node that it starts has a manager.
+    pub fn managed_command(&self, arguments: &[&str]) -> Command {
         let mut command = Command::new(BINARY);
         command
             .args(arguments)

@@ -43,6 +43,8 @@ pub fn keys(name: &str) -> Keys {
         admin_secret: Some(serde_json::from_value(json!(ADMIN)).unwrap()),
         parked_workers: 1,
         hook_timeout_s: 20.0,
+        // Most tests count who is there.
+        ruthless: true,
         ..Keys::default()
     }
 }
