@@ -9,11 +9,12 @@ use std::io::{self, Read, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
+use ed25519_dalek::{SigningKey, VerifyingKey};
 use rustix::fs::{renameat_with, RenameFlags, CWD};
 use rustix::io::Errno;
 use sha2::{Digest, Sha256};
 
-use super::{ed25519, CapsuleError};
+use super::CapsuleError;
 use crate::base64::{self, is_space};
 use crate::wire::hex;
 
@@ -23,13 +24,13 @@ const MAX_KEY_FILE: u64 = 4096;
 /// An Ed25519 public key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PublicKey {
-    pub(super) bytes: [u8; ed25519::KEY],
+    bytes: [u8; 32],
 }
 
 /// An Ed25519 private key; never shown by `Debug`.
 #[derive(Clone)]
 pub struct PrivateKey {
-    pub(super) bytes: [u8; ed25519::KEY],
+    pub(super) key: Box<SigningKey>,
 }
 
 /// The bytes of a shared key; never shown by `Debug`.
@@ -66,15 +67,20 @@ impl PublicKey {
         hex::encode(&Sha256::digest(self.bytes))
     }
 
+    /// The key to check signatures with. One of the few weak ones, with which a signature can be valid
+    /// for any message, is none.
+    pub(super) fn verifying(&self) -> Option<VerifyingKey> {
+        VerifyingKey::from_bytes(&self.bytes).ok().filter(|key| !key.is_weak())
+    }
+
     /// The key, if signatures can be checked with it.
     ///
     /// # Errors
     /// It is no point of the curve, or a weak one.
     pub fn usable(self) -> Result<PublicKey, CapsuleError> {
-        if ed25519::is_usable(&self.bytes) {
-            Ok(self)
-        } else {
-            Err(CapsuleError::Key("invalid Ed25519 public key".into()))
+        match self.verifying() {
+            Some(_) => Ok(self),
+            None => Err(CapsuleError::Key("invalid Ed25519 public key".into())),
         }
     }
 }
@@ -85,13 +91,13 @@ impl PrivateKey {
     /// # Errors
     /// The system has no random bytes.
     pub fn generate() -> Result<PrivateKey, CapsuleError> {
-        let mut bytes = [0; ed25519::KEY];
+        let mut bytes = [0; 32];
         let filled = rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty())
             .map_err(|error| CapsuleError::Io(format!("drawing random bytes: {error}")))?;
         if filled != bytes.len() {
             return Err(CapsuleError::Io("drawing random bytes: too few".into()));
         }
-        Ok(PrivateKey { bytes })
+        Ok(PrivateKey { key: Box::new(SigningKey::from_bytes(&bytes)) })
     }
 
     /// The key in this file.
@@ -101,12 +107,12 @@ impl PrivateKey {
     pub fn read(path: &Path) -> Result<PrivateKey, CapsuleError> {
         let bytes = key_bytes(&read_key(path, "private")?);
         let bytes = bytes.ok_or_else(|| CapsuleError::Key("invalid Ed25519 private key".into()))?;
-        Ok(PrivateKey { bytes })
+        Ok(PrivateKey { key: Box::new(SigningKey::from_bytes(&bytes)) })
     }
 
     /// The key that checks what this one signs.
     pub fn public(&self) -> PublicKey {
-        PublicKey { bytes: ed25519::public(&self.bytes) }
+        PublicKey { bytes: self.key.verifying_key().to_bytes() }
     }
 }
 
@@ -149,7 +155,7 @@ pub fn generate(private: &Path, public: &Path, force: bool) -> Result<PublicKey,
         }
     }
     let key = PrivateKey::generate()?;
-    let text = base64::encode(&key.bytes);
+    let text = base64::encode(key.key.as_bytes());
     // Both are written before one is put in its place, so that an old pair stays a pair.
     let private = KeyFile::write(private, &text, 0o600)?;
     let public = KeyFile::write(public, &key.public().text(), 0o644)?;
@@ -220,7 +226,7 @@ fn read_key(path: &Path, kind: &str) -> Result<String, CapsuleError> {
     }
 }
 
-fn key_bytes(text: &str) -> Option<[u8; ed25519::KEY]> {
+fn key_bytes(text: &str) -> Option<[u8; 32]> {
     base64::decode(text.trim_matches(is_space)).ok()?.try_into().ok()
 }
 
@@ -242,6 +248,7 @@ mod tests {
     #[test]
     fn the_key_that_signs_anything_is_no_key() {
         let zero = PublicKey::parse("AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA=").unwrap();
+        assert!(zero.verifying().is_none());
         assert!(zero.usable().is_err());
         assert!(PrivateKey::generate().unwrap().public().usable().is_ok());
     }

@@ -74,7 +74,6 @@ pub mod agent;
 pub mod audit;
 pub mod bundle;
 pub mod codec;
-mod ed25519;
 pub mod envelope;
 pub mod error;
 pub mod headers;

@@ -161,13 +161,11 @@ pub fn pack(content: &Content, options: &PackOptions, out: &mut dyn Write) -> Re
     let io = |error: std::io::Error| CapsuleError::Io(format!("writing the capsule: {error}"));
     match &options.signing {
         Signing::Ed25519 { key, .. } => {
-            // The algorithm goes through the message twice, and wants it in one piece.
-            let mut message = signature::signed_head(&headers);
-            let head = message.len();
-            message.reserve_exact(payload.len().div_ceil(3) * 4);
-            base64::encode_onto(payload, &mut message);
-            headers.set("signature_value", &signature::sign_ed25519(key, &message))?;
-            begin(&headers, out).and_then(|()| out.write_all(&message.as_bytes()[head..])).map_err(io)?;
+            // The algorithm goes through the message twice.
+            let text = base64::encode(payload);
+            let value = signature::sign_ed25519(&headers, key, &text)?;
+            headers.set("signature_value", &value)?;
+            begin(&headers, out).and_then(|()| out.write_all(text.as_bytes())).map_err(io)?;
         }
         signing => {
             if let Signing::Hmac(key) = signing {

@@ -16,11 +16,13 @@
 
 use std::borrow::Cow;
 
+use ed25519_dalek::ed25519::signature::{MultipartSigner, MultipartVerifier};
+use ed25519_dalek::Signature;
 use hmac::{Hmac, KeyInit, Mac};
 use sha2::Sha256;
 
 use super::envelope::without_newlines;
-use super::{codec, ed25519, CapsuleError, Envelope, Headers, HmacKey, Keys, PrivateKey, PublicKey, Trust};
+use super::{codec, CapsuleError, Envelope, Headers, HmacKey, Keys, PrivateKey, PublicKey, Trust};
 use crate::base64::{self, is_space};
 use crate::wire::hex;
 
@@ -142,14 +144,11 @@ fn check_ed25519(envelope: &Envelope<'_>, key: &PublicKey) -> Result<Checked, Ca
     }
     let value = headers.get("signature_value").ok_or(missing("missing signature value"))?;
     let value = base64::decode(value).map_err(|_| missing("invalid Ed25519 signature"))?;
-    if value.len() != ed25519::SIGNATURE {
-        return Err(missing("invalid Ed25519 signature length"));
-    }
+    let value = Signature::from_slice(&value).map_err(|_| missing("invalid Ed25519 signature length"))?;
+    let key = key.verifying().ok_or(CapsuleError::Forged)?;
     let head = signed_head(headers);
     first_that_verifies(envelope, |payload| {
-        // In one piece, which is gone again before the payload is decoded.
-        let message = [head.as_bytes(), payload.as_bytes()].concat();
-        ed25519::verify(&key.bytes, &message, &value)
+        key.multipart_verify(&[head.as_bytes(), payload.as_bytes()], &value).is_ok()
     })
 }
 
@@ -180,7 +179,7 @@ fn without_trailing_blanks(text: &str) -> Cow<'_, str> {
 }
 
 /// What is signed, up to the payload text.
-pub(super) fn signed_head(headers: &Headers) -> String {
+fn signed_head(headers: &Headers) -> String {
     let mut head = String::from("AGENT-CAPSULE-SIGNATURE-V0\n");
     for (name, value) in headers.iter().filter(|(name, _)| *name != "signature_value") {
         head.push_str(name);
@@ -208,7 +207,14 @@ pub(super) fn sign_hmac(
     hex::encode(&mac.finalize().into_bytes())
 }
 
-/// The value of an Ed25519 signature; `message` is [`signed_head`] and behind it the payload text.
-pub(super) fn sign_ed25519(key: &PrivateKey, message: &str) -> String {
-    base64::encode(&ed25519::sign(&key.bytes, message.as_bytes()))
+/// The value of an Ed25519 signature.
+pub(super) fn sign_ed25519(
+    headers: &Headers,
+    key: &PrivateKey,
+    payload: &str,
+) -> Result<String, CapsuleError> {
+    let head = signed_head(headers);
+    let value = key.key.try_multipart_sign(&[head.as_bytes(), payload.as_bytes()]);
+    let value = value.map_err(|_| CapsuleError::Key("signing with the Ed25519 key failed".into()))?;
+    Ok(base64::encode(&value.to_bytes()))
 }

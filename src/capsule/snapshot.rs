@@ -18,9 +18,11 @@
 
 use std::path::Path;
 
+use ed25519_dalek::{Signature, Signer as _, Verifier as _};
+
 use super::json::{array, Object};
 use super::trust::Entry;
-use super::{ed25519, CapsuleError, PrivateKey, PublicKey, Registry};
+use super::{CapsuleError, PrivateKey, PublicKey, Registry};
 use crate::wire::{canonical, parse, Form, Json};
 use crate::{base64, clock};
 
@@ -79,8 +81,9 @@ pub fn issue(registry: &Registry, issue: &Issue<'_>) -> Result<String, CapsuleEr
     };
     let keys = array(keys);
     let text = unsigned(Object::new()).raw("keys", keys.clone()).finish();
-    let signature = ed25519::sign(&issue.key.bytes, format!("{CONTEXT}{text}").as_bytes());
-    let signed = unsigned(Object::new()).raw("keys", keys).text("signature", &base64::encode(&signature));
+    let signature = issue.key.key.sign(format!("{CONTEXT}{text}").as_bytes());
+    let signed =
+        unsigned(Object::new()).raw("keys", keys).text("signature", &base64::encode(&signature.to_bytes()));
     Ok(format!("{}\n", signed.finish()))
 }
 
@@ -109,12 +112,10 @@ pub fn import(
         return Err(wrong("the snapshot is signed with another issuer's key"));
     }
     let signature = base64::decode(&field("signature")?).ok();
-    if !ed25519::is_usable(&issuer_key.bytes) {
-        return Err(wrong("invalid Ed25519 public key"));
-    }
+    let signature = signature.and_then(|bytes| Signature::from_slice(&bytes).ok());
+    let key = issuer_key.verifying().ok_or_else(|| wrong("invalid Ed25519 public key"))?;
     let signed = format!("{CONTEXT}{}", canonical(&json, Form::Ascii, Some("signature")));
-    let genuine =
-        signature.is_some_and(|signature| ed25519::verify(&issuer_key.bytes, signed.as_bytes(), &signature));
+    let genuine = signature.is_some_and(|signature| key.verify(signed.as_bytes(), &signature).is_ok());
     if !genuine {
         return Err(wrong("snapshot signature verification failed"));
     }
