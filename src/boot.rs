@@ -14,6 +14,7 @@ use crate::agent::Settings;
 use crate::log::{Form, Level, Log, Show, Target};
 use crate::node::{config, Admits, Config, Keys, Node, Parts};
 use crate::primitives::{desk, DataRoot};
+use crate::server::admin_socket::AdminSocket;
 use crate::server::Server;
 use crate::wire::Address;
 use files::make_private;
@@ -43,6 +44,8 @@ pub struct Start {
     pub form: Form,
     /// Who may arrive.
     pub admits: Admits,
+    /// The state directory is a backup that was put back: its agents wait for `ctl start`.
+    pub restored: bool,
     /// This program's file (`/proc/self/exe` but in tests).
     pub self_exe: PathBuf,
 }
@@ -69,6 +72,7 @@ impl Start {
             out: Out::Stream(Box::new(std::io::stderr())),
             form: Form::Plain,
             admits: Admits::Anyone,
+            restored: false,
             self_exe: Settings::default().self_exe,
         }
     }
@@ -113,6 +117,8 @@ pub struct Running {
     pub node: Arc<Node>,
     /// Its server.
     pub server: Server,
+    /// The operator's door, if it could be made.
+    admin: Option<AdminSocket>,
     /// Where it keeps its state.
     pub state_dir: PathBuf,
     /// Where it listens.
@@ -126,7 +132,7 @@ pub struct Running {
 /// # Errors
 /// What could not be done, and to what; or who has the state directory.
 pub fn start(start: Start) -> Result<Running, NotStarted> {
-    let Start { mut keys, config_file, show, out, form, admits, self_exe } = start;
+    let Start { mut keys, config_file, show, out, form, admits, restored, self_exe } = start;
     let address = Address::new(&keys.listen_host, keys.listen_port).map_err(|why| why.to_string())?;
     // A name may be made of the port. Any free one is only known once it is bound, and bound it disturbs nobody.
     let early = if address.port == 0 { Some(bind(&address)?) } else { None };
@@ -182,10 +188,19 @@ pub fn start(start: Start) -> Result<Running, NotStarted> {
         settings,
         make_host: desk::maker(data_root),
         admits,
+        restored,
     };
     let node = Node::new(parts)?;
     let server = Server::start(Arc::clone(&node), listener)?;
-    let running = Running { node, server, state_dir, bound, _lock: lock };
+    let admin = match AdminSocket::start(&node, &state_dir) {
+        Ok(admin) => Some(admin),
+        // The node is of use without it.
+        Err(why) => {
+            node.log.event(Level::Error, "admin_socket_failed", &[("error", &why)]);
+            None
+        }
+    };
+    let running = Running { node, server, admin, state_dir, bound, _lock: lock };
     running.tell_whereabouts(config_file.as_deref())?;
     let fields = [
         ("address", &*bound.to_string()),
@@ -236,6 +251,9 @@ impl Running {
     /// every process.
     pub fn stop(&self, grace: Duration) {
         self.server.stop();
+        if let Some(admin) = &self.admin {
+            admin.stop();
+        }
         let deadline = Instant::now() + grace;
         self.node.stop(grace);
         self.server.drain(deadline.max(Instant::now() + Duration::from_millis(200)));

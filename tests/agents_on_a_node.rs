@@ -302,6 +302,8 @@ fn a_source_that_is_no_agent_is_refused_with_its_reason() {
 fn a_load_that_takes_too_long_is_refused() {
     let lab = Lab::with(Keys { hook_timeout_s: 1.0, ..keys("slow-load") });
     let source = format!("import time\ntime.sleep(60)\n{}", agent("slow", COUNTER));
+    // Starting Python is not what takes too long here.
+    until(30, "a worker is parked", || lab.running.node.pool.parked() > 0);
     let (code, text) = lab.err("deploy_agent", json!({"source_code": source}));
     assert!(code == "timeout" && text.contains("loading the source"), "{code} {text}");
     assert!(!lab.has("slow"));
@@ -517,6 +519,7 @@ fn a_zygote_that_died_is_told_in_the_log() {
     lab.deploy(&agent("a", COUNTER));
     rustix::process::kill_process(zygote_of(&lab, "a"), rustix::process::Signal::KILL).unwrap();
     until(5, "the log says so", || lab.logged().contains("python_ended why=\"signal: 9"));
+    until(5, "its agents end with it", || lab.running.node.agent("a").unwrap().life.pid().is_none());
     assert_eq!(lab.invoke("a", json!({})), json!(1));
 }
 

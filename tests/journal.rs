@@ -368,7 +368,10 @@ fn refusals_are_noted_at_a_bounded_rate() {
     let all = events(&node.dir);
     let refused = all.iter().filter(|event| event["kind"] == "refused").count();
     let left_out: u64 = all.iter().filter_map(|event| event["count"].as_u64()).sum();
-    assert_eq!(refused as u64 + left_out, 300, "{all:?}");
+    // Beyond its budget an address is told of once, not line by line.
+    let counted = refused as u64 + left_out;
+    assert!((100..=100 + windows as u64).contains(&counted), "{counted} in {windows} s");
+    assert_eq!(all.iter().filter(|event| event["kind"] == "limited").count(), 1);
     assert!(refused <= 20 * windows, "{refused} in {windows} s");
     verify(&home, &node.dir).exits(0);
 }

@@ -214,7 +214,8 @@ impl Poor {
     fn agents(&mut self) -> Vec<String> {
         let answer = self.ask("list_agents", json!({}));
         let all: Vec<serde_json::Value> = serde_json::from_str(answer.result().unwrap()).unwrap();
-        all.iter().map(|agent| agent["agent_id"].as_str().unwrap().to_owned()).collect()
+        let ids = all.iter().map(|agent| agent["agent_id"].as_str().unwrap().to_owned());
+        ids.filter(|id| id != "ruth").collect()
     }
 
     fn log(&self) -> String {

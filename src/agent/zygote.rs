@@ -118,6 +118,8 @@ pub struct Zygote {
     settings: Arc<Settings>,
     notice: Notice,
     running: Mutex<Option<Arc<Running>>>,
+    /// It was ended for good: nobody starts it again.
+    over: AtomicBool,
     next_slot: AtomicU64,
 }
 
@@ -157,7 +159,13 @@ enum Report {
 impl Zygote {
     /// A zygote that is not started yet.
     pub fn new(settings: Arc<Settings>, notice: Notice) -> Self {
-        Zygote { settings, notice, running: Mutex::new(None), next_slot: AtomicU64::new(1) }
+        Zygote {
+            settings,
+            notice,
+            running: Mutex::new(None),
+            over: AtomicBool::new(false),
+            next_slot: AtomicU64::new(1),
+        }
     }
 
     /// Starts the interpreter if none runs, and waits until it is ready. Returns Python's version.
@@ -178,9 +186,14 @@ impl Zygote {
         }
     }
 
-    /// Ends the zygote and everything below it, and waits until it is gone.
+    /// Ends the zygote and everything below it, for good, and waits until it is gone.
     pub fn end(&self) {
-        let Some(running) = lock(&self.running).take() else { return };
+        let running = {
+            let mut running = lock(&self.running);
+            self.over.store(true, Ordering::Release);
+            running.take()
+        };
+        let Some(running) = running else { return };
         running.dismissed.store(true, Ordering::Release);
         let _ = rustix::net::shutdown(&running.control, rustix::net::Shutdown::Both);
         let state = lock(&running.state);
@@ -273,6 +286,12 @@ impl Zygote {
             let usable = current.as_ref().filter(|running| !matches!(*lock(&running.state), State::Dead(..)));
             match usable {
                 Some(running) => Arc::clone(running),
+                None if self.over.load(Ordering::Acquire) => {
+                    return Err(io::Error::new(
+                        io::ErrorKind::BrokenPipe,
+                        "agents' processes have been ended",
+                    ));
+                }
                 None => Arc::clone(current.insert(self.launch()?)),
             }
         };

@@ -2,8 +2,8 @@
 
 use super::whereabouts;
 use std::fs;
-use std::io::{self, Write};
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
+use std::io;
+use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
 use std::path::Path;
 
 /// Makes a directory for this user alone. One that exists and is open to others is closed to them if
@@ -24,18 +24,4 @@ pub(super) fn make_private(dir: &Path) -> Result<(), String> {
         fs::set_permissions(dir, fs::Permissions::from_mode(0o700)).map_err(doing)?;
     }
     Ok(())
-}
-
-/// Writes a file whole, for this user alone, or not at all.
-pub(super) fn write_new(file: &Path, content: &[u8]) -> io::Result<()> {
-    let beside = file.with_extension(format!("new.{}", std::process::id()));
-    let mut options = fs::OpenOptions::new();
-    let written =
-        options.write(true).create(true).truncate(true).mode(0o600).open(&beside).and_then(|mut out| {
-            out.write_all(content)?;
-            out.sync_all()
-        });
-    written.and_then(|()| fs::rename(&beside, file)).inspect_err(|_| {
-        let _ = fs::remove_file(&beside);
-    })
 }

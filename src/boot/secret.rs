@@ -1,7 +1,8 @@
 //! The admin's secret: one that the node made for itself, or that a configuration names.
 
-use super::files::{make_private, write_new};
+use super::files::make_private;
 use crate::node::{Config, Keys};
+use crate::state;
 use crate::wire::{hex, Secret};
 use std::path::Path;
 
@@ -19,7 +20,7 @@ pub(super) fn own(state_dir: &Path) -> Result<Secret, String> {
     rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty())
         .map_err(|error| format!("making an admin secret: {error}"))?;
     let text = hex::encode(&bytes);
-    write_new(&file, format!("{text}\n").as_bytes())
+    state::write_durably(&file, format!("{text}\n").as_bytes())
         .map_err(|error| format!("writing {}: {error}", file.display()))?;
     Secret::new(&text).map_err(|why| why.to_string())
 }

@@ -1,6 +1,7 @@
 //! What a state directory says of its node, and where state directories are.
 
-use super::{files, lock, secret_of_config};
+use super::{lock, secret_of_config};
+use crate::state;
 use crate::wire::Secret;
 use serde::{Deserialize, Serialize};
 use std::fs;
@@ -50,7 +51,7 @@ impl Whereabouts {
     pub(super) fn write(&self, state_dir: &Path) -> Result<(), String> {
         let file = state_dir.join(FILE);
         let text = serde_json::to_string(self).map_err(|error| error.to_string())?;
-        files::write_new(&file, text.as_bytes())
+        state::write_durably(&file, text.as_bytes())
             .map_err(|error| format!("writing {}: {error}", file.display()))
     }
 }

@@ -9,7 +9,7 @@ use std::io::{self, Read, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
-use ed25519_dalek::{SigningKey, VerifyingKey};
+use ed25519_dalek::{Signature, Signer as _, SigningKey, VerifyingKey};
 use rustix::fs::{renameat_with, RenameFlags, CWD};
 use rustix::io::Errno;
 use sha2::{Digest, Sha256};
@@ -67,6 +67,13 @@ impl PublicKey {
         hex::encode(&Sha256::digest(self.bytes))
     }
 
+    /// Whether `signature`, the base64 of 64 bytes, is this key's over `text`.
+    pub fn verifies(&self, text: &str, signature: &str) -> bool {
+        let value = base64::decode(signature).ok().and_then(|bytes| Signature::from_slice(&bytes).ok());
+        let key = self.verifying();
+        value.zip(key).is_some_and(|(value, key)| key.verify_strict(text.as_bytes(), &value).is_ok())
+    }
+
     /// The key to check signatures with. One of the few weak ones, with which a signature can be valid
     /// for any message, is none.
     pub(super) fn verifying(&self) -> Option<VerifyingKey> {
@@ -108,6 +115,12 @@ impl PrivateKey {
         let bytes = key_bytes(&read_key(path, "private")?);
         let bytes = bytes.ok_or_else(|| CapsuleError::Key("invalid Ed25519 private key".into()))?;
         Ok(PrivateKey { key: Box::new(SigningKey::from_bytes(&bytes)) })
+    }
+
+    /// Its signature over `text`, in base64. Whoever signs texts of several kinds sees to it that none can be
+    /// taken for another.
+    pub fn sign_text(&self, text: &str) -> String {
+        base64::encode(&self.key.sign(text.as_bytes()).to_bytes())
     }
 
     /// The key that checks what this one signs.

@@ -9,11 +9,13 @@ mod agents;
 mod args;
 mod ask;
 pub mod capsule;
+mod ctl;
 mod detach;
 mod fault;
 mod follow;
 mod grants;
 mod help;
+mod identity;
 mod journal;
 mod nodes;
 mod out;
@@ -60,6 +62,7 @@ const COMMANDS: &[Command] = &[
             flag("detach", "run without a terminal; return when the node listens"),
             flag("if-not-running", "status 0, without a word, where a node runs on the state directory"),
             opt("for", "TIME", "end after this time: 30s, 10m, 2h"),
+            flag("restored", "the state directory is a backup: its agents are suspended until ctl start"),
             flag(detach::OPTION, ""),
         ]],
         notes: "Without HOST:PORT and --config it listens on 127.0.0.1:7000. Without a secret in --config or\n\
@@ -266,6 +269,63 @@ const COMMANDS: &[Command] = &[
         notes: "The manager makes and changes them: agentcontainer invoke ruth HOST:PORT --message '{\"do\": \"help\"}'.",
         example: "agentcontainer schedule list 127.0.0.1:7000",
         run: schedules::run,
+    },
+    Command {
+        name: "identity",
+        summary: "Makes, lists, rotates and revokes identities at the root of a tree, and hands them down.",
+        words: &["create|list|rotate|revoke|push", "[ID]", "[HOST:PORT]"],
+        options: &[
+            &[
+                opt("source", "AGENT.py", "the agent's source, whose AGENT_SECRET is its secret"),
+                opt("secret-file", "F", "a file with the agent's secret (list, revoke, push: with the admin's)"),
+                opt("public-key", "F", "the key that the agent's capsules are signed with"),
+                opt("overlap", "TIME", "rotate: end by itself after this time: 10m, 24h"),
+                flag("end", "rotate: only the new secret counts from now on"),
+                opt("expires", "TIME", "push: how long the snapshot is good (168h)"),
+                opt("admin-secret-file", "F", "a file with the admin's secret"),
+                opt("config", "F", "the node's configuration file, which names it"),
+                opt("state-dir", "D", "the node's state directory, which knows it"),
+            ],
+            WAIT,
+            JSON,
+        ],
+        notes: "create makes one once; a second call changes nothing and says so. Only the SHA-256 of a secret leaves this\n\
+                machine. rotate: the old secret and the new one count until the rotation ends. A revoked one stays so.\n\
+                push signs a snapshot with the root's key and hands it to the nodes below, which have that key as\n\
+                identity_root_key (create and list show it). A node that is away gets it when it is back. list and push\n\
+                take HOST:PORT alone.",
+        example: "agentcontainer identity create scout 127.0.0.1:7000 --source agents/demo/travelling_scout.py",
+        run: identity::run,
+    },
+    Command {
+        name: "ctl",
+        summary: "Starts, kills, restarts, rebuilds the agents of a node on this machine; no secret is needed.",
+        words: &["list|status|start|kill|restart|rebuild", "[ID]"],
+        options: &[
+            &[
+                opt("name", "N", "the node of this name that this user runs here"),
+                opt("state-dir", "D", "the node that keeps its state there"),
+                flag("all", "start: every agent that is suspended"),
+            ],
+            HOOK,
+            JSON,
+        ],
+        notes: "A killed agent stays stopped, also when the node is started anew, until start, restart or rebuild. restart: a\n\
+                new process, with its memory. rebuild: agents/ID/config/agent.py afresh, with the agent's memory and files.\n\
+                start also registers and activates an agent that is declared there. Speaks to admin.sock in the state\n\
+                directory, as the user of the node or root.",
+        example: "agentcontainer ctl list",
+        run: ctl::run,
+    },
+    Command {
+        name: "roster",
+        summary: "Lists whom a node has state or configuration of, and how they stand.",
+        words: &["HOST:PORT"],
+        options: &[WAIT, secrets::OPTIONS, AS, JSON],
+        notes: "The node's own roster (meta/topology.json), agents that are declared and never ran among them. Who exists in\n\
+                the swarm: identity list, at the root.",
+        example: "agentcontainer roster 127.0.0.1:7000",
+        run: identity::roster,
     },
     Command {
         name: "describe",
@@ -489,6 +549,18 @@ mod tests {
             ("status --name a --state-dir b", "give one of them"),
             ("schedule lst 127.0.0.1:1", "schedule does list, not \"lst\""),
             ("journal", "verify|show|tail is missing"),
+            ("ctl", "list|status|start|kill|restart|rebuild is missing"),
+            ("ctl stop a", "not \"stop\""),
+            ("ctl kill", "needs an ID"),
+            ("ctl kill --all", "--all goes with ctl start"),
+            ("ctl list a", "takes no ID"),
+            ("identity", "create|list|rotate|revoke|push is missing"),
+            ("identity make a 127.0.0.1:1", "not \"make\""),
+            ("identity create a 127.0.0.1:1", "--source AGENT.py or --secret-file F"),
+            ("identity rotate a 127.0.0.1:1 --end --source x", "--end alone"),
+            ("identity list a 127.0.0.1:1", "takes HOST:PORT alone"),
+            ("identity revoke a", "HOST:PORT is missing"),
+            ("identity push 127.0.0.1:1 --end", "identity push has no option --end"),
             ("journal vrify", "verify, show or tail, not \"vrify\""),
             ("journal verify --agent a", "journal verify has no option --agent"),
             ("journal show -n 3", "journal show has no option -n"),

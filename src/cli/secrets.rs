@@ -44,7 +44,15 @@ pub struct Caller {
 /// # Errors
 /// A secret that can't be read; or none, with all the ways to give one.
 pub fn caller(given: &Given, address: Option<&Address>) -> Result<Caller, Fault> {
-    if let Some(caller) = find(given, address, None)? {
+    caller_by(given, address, "secret-file")
+}
+
+/// The same, where the option that names the secret's file is called otherwise.
+///
+/// # Errors
+/// As [`caller`].
+pub fn caller_by(given: &Given, address: Option<&Address>, option: &str) -> Result<Caller, Fault> {
+    if let Some(caller) = find_by(given, address, None, option)? {
         return Ok(caller);
     }
     // Where nobody listens, that is the news, and not that we could not have signed.
@@ -78,8 +86,17 @@ pub fn none(address: Option<&Address>) -> Fault {
 /// # Errors
 /// A secret that can't be read.
 pub fn find(given: &Given, address: Option<&Address>, name: Option<&str>) -> Result<Option<Caller>, Fault> {
+    find_by(given, address, name, "secret-file")
+}
+
+fn find_by(
+    given: &Given,
+    address: Option<&Address>,
+    name: Option<&str>,
+    option: &str,
+) -> Result<Option<Caller>, Fault> {
     let sender = given.text("as")?.or(given.text("sender")?).unwrap_or("admin").to_owned();
-    let ways = ["secret-file", "config", "state-dir"];
+    let ways = [option, "config", "state-dir"];
     let named: Vec<&str> = ways.into_iter().filter(|way| given.flag(way)).collect();
     if let [one, other, ..] = named[..] {
         return Err(Fault::Usage(format!(
@@ -90,9 +107,9 @@ pub fn find(given: &Given, address: Option<&Address>, name: Option<&str>) -> Res
         Ok(secret) => Ok(Some(Caller { sender: sender.clone(), secret, found })),
         Err(why) => Err(Fault::Local(why)),
     };
-    if let Some(file) = given.path("secret-file") {
+    if let Some(file) = given.path(option) {
         let secret = Secret::from_file(&file).map_err(|why| why.to_string());
-        return made(secret, format!("--secret-file {}", file.display()));
+        return made(secret, format!("--{option} {}", file.display()));
     }
     if let Some(file) = given.path("config") {
         return made(of_config(&file, &sender), format!("--config {}", file.display()));

@@ -41,8 +41,13 @@ pub fn run(given: &Given) -> Result<(), Fault> {
         None if asked.detached => Out::OwnFile,
         None => Out::Stderr,
     };
-    let start =
-        Start { config_file: asked.config.clone(), out, form: asked.form, ..Start::new(asked.keys()?) };
+    let start = Start {
+        config_file: asked.config.clone(),
+        out,
+        form: asked.form,
+        restored: asked.restored,
+        ..Start::new(asked.keys()?)
+    };
     let running = match boot::start(start) {
         Ok(running) => Arc::new(running),
         Err(NotStarted::Held(_)) if asked.if_not_running => return Ok(()),
@@ -183,6 +188,7 @@ struct Asked {
     ruthless: bool,
     detach: bool,
     detached: bool,
+    restored: bool,
 }
 
 impl Asked {
@@ -223,6 +229,7 @@ impl Asked {
             ruthless: given.flag("ruthless"),
             detach: given.flag("detach"),
             detached: given.flag("detached"),
+            restored: given.flag("restored"),
         })
     }
 

@@ -5,7 +5,7 @@ use super::ledger::{Opened, Standing};
 use super::messages::{deadline, Deploy, Mode, Receive, StateFile};
 use super::package::Package;
 use super::record::Arrived;
-use super::senders::{transfer_of, NotNow, Proof, Signed};
+use super::senders::{transfer_of, NotNow, Proof, Sender, Signed};
 use super::state_files::Place;
 use super::{state_files, Admits, Node, Origin, Record};
 use crate::agent::{HookError, Spec, Turn};
@@ -19,13 +19,17 @@ use serde_json::{json, Map, Value};
 use std::io;
 use std::sync::atomic::Ordering;
 use std::sync::{mpsc, Arc};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 /// What a line's envelope may take beside an activation's result, bytes.
 const ENVELOPE: usize = 64 * 1024;
 
 /// How much of an error's text an activation's result tells, bytes.
 const LONGEST_ERROR: usize = 8 * 1024;
+
+/// A source that has not loaded after so long does not load. Whoever gave it less may give it more the
+/// next time.
+const FAIR: Duration = Duration::from_secs(10);
 
 /// An agent on its way in.
 struct Incoming {
@@ -64,6 +68,7 @@ impl Node {
         let mut package = self.open_package(order.source_code.as_deref(), order.capsule.as_deref())?;
         (order.source_code, order.capsule) = (None, None); // megabytes, perhaps, and the package has its own
         self.check_id(&package.manifest.id)?;
+        self.may_come(&package, None)?;
         let lives = self.agent(&package.manifest.id);
         let here = lives.clone().filter(|_| !order.fresh);
         let packed = package.memory.take();
@@ -87,6 +92,59 @@ impl Node {
         self.activate(&record, &turn, activate, deadline)
     }
 
+    /// Registers an agent as it is declared on this machine; what lives here under its id goes on with its
+    /// memory and files.
+    ///
+    /// # Errors
+    /// As [`Node::deploy`]; `rejected`: it declares another id, or its identity is revoked.
+    pub(super) fn deploy_declared(
+        self: &Arc<Self>,
+        id: &str,
+        source: &str,
+        metadata: Option<Map<String, Value>>,
+        deadline: Instant,
+    ) -> Result<(Arc<Record>, Turn), Failure> {
+        let rejected = |text: String| Failure::new(Code::Rejected, text);
+        let package = self.open_package(Some(source), None)?;
+        if package.manifest.id != id {
+            let found = &package.manifest.id;
+            return Err(rejected(format!("config/agent.py of {id:?} has AGENT_ID {found:?}")));
+        }
+        self.check_id(id)?;
+        if self.is_revoked(id) {
+            return Err(rejected(format!("the identity of {id:?} is revoked")));
+        }
+        let here = self.agent(id);
+        let incoming = Incoming {
+            origin: Origin::Admin,
+            memory: here.as_ref().and_then(|record| record.life.memory()),
+            files: None,
+            metadata: merged(here.map(|record| lock(&record.metadata).clone()), metadata),
+            trace: Vec::new(),
+            transfer: None,
+            deadline,
+            package,
+        };
+        let (record, turn) = self.settle(incoming, |_| Ok(()))?;
+        self.log.event(Level::Info, "agent_deployed", &[("agent", &record.id)]);
+        self.note_deploy(&record);
+        Ok((record, turn))
+    }
+
+    /// Runs a declared agent's `on_activate`.
+    ///
+    /// # Errors
+    /// Its result can't be said.
+    pub(super) fn activate_declared(
+        self: &Arc<Self>,
+        record: &Arc<Record>,
+        turn: &Turn,
+        payload: &str,
+        deadline: Instant,
+    ) -> Result<Box<RawValue>, Failure> {
+        self.activate(record, turn, Some(payload), deadline)
+    }
+
     /// `receive_agent`: an agent comes from another node. The whole answer says where the transfer
     /// stands. `may` are the checks that a transfer which the ledger knows need not pass again: they run
     /// when the entry is open, so that a second copy of the same line finds it and waits.
@@ -97,7 +155,6 @@ impl Node {
         may: impl FnOnce() -> Result<(), NotNow>,
     ) -> Answer {
         let Arrival { id, transfer, order } = arrival;
-        let origin = signed.sender.origin();
         let may = || -> Result<(), NotNow> {
             may()?;
             match self.is_stopping() {
@@ -108,7 +165,7 @@ impl Node {
         let Some(transfer) = transfer else {
             let taken: Result<_, NotNow> = may().and_then(|()| {
                 let (order, package) = order?;
-                Ok(self.take_in(order, package, origin, |_, _| Ok(()))?)
+                Ok(self.take_in(order, package, signed, |_, _| Ok(()))?)
             });
             return match taken {
                 Ok(result) => self.raw_answer(&result, None),
@@ -130,9 +187,10 @@ impl Node {
         }
         // Whatever happens here, a panic too: an entry that is still open is closed again.
         let _open = StillOpen { node: self, id: &id, transfer: &transfer };
+        let began = Instant::now();
         let taken: Result<_, NotNow> = may().and_then(|()| {
             let (order, package) = order?;
-            Ok(self.take_in(order, package, origin, |generation, activate| {
+            Ok(self.take_in(order, package, signed, |generation, activate| {
                 self.ledger.accept(&id, &transfer, generation, activate)
             })?)
         });
@@ -146,7 +204,9 @@ impl Node {
                 self.raw_answer(&result, Some("done"))
             }
             Err(why) => {
+                let hurried = why.failure.code == Code::Timeout && began.elapsed() < FAIR;
                 let word = match word_of(&why) {
+                    Some("refused") if hurried => Some("untouched"),
                     Some("refused") if self.ledger.refuse(&id, &transfer, &why.failure) => Some("refused"),
                     // What can't be written down is not promised.
                     Some(_) => Some("untouched"),
@@ -233,12 +293,14 @@ impl Node {
         self: &Arc<Self>,
         order: Receive,
         mut package: Package,
-        origin: Origin,
+        signed: &Signed,
         commit: impl FnOnce(u64, &str) -> Result<(), Failure>,
     ) -> Result<Box<RawValue>, Failure> {
         let deadline = deadline(order.timeout, self.hook_limit())?;
         let rejected = |text: String| Failure::new(Code::Rejected, text);
         self.check_id(&package.manifest.id)?;
+        let own = matches!(signed.sender, Sender::Agent(_));
+        self.may_come(&package, own.then_some(&signed.secret))?;
         if let Admits::Only(expected) = &self.admits {
             if *expected != package.manifest.id {
                 return Err(rejected(format!("this node waits for {expected:?} and takes no other agent")));
@@ -257,7 +319,7 @@ impl Node {
             None => (package.memory.take(), std::mem::take(&mut package.files)),
         };
         let incoming = Incoming {
-            origin,
+            origin: signed.sender.origin(),
             memory,
             files: Some(files),
             metadata: order.agent_metadata.unwrap_or_default(),
@@ -299,7 +361,16 @@ impl Node {
         let _room = Room { node: self, id: &id };
         let starting = self.make_room()?;
         let home = self.home(&id);
-        let (place, new_dir) = self.place_files(&incoming, generation, here.as_deref())?;
+        let harness = Arc::new(Harness::new(&home, generation, &self.syncer));
+        let placed = harness
+            .make()
+            .map_err(|error| disk_failure(&format!("the home of {id}"), &error))
+            .and_then(|()| self.place_files(&incoming, generation, here.as_deref()))
+            .inspect_err(|_| {
+                let _ = harness.discard(); // nothing of it is committed
+                state_files::remove_home(&home);
+            });
+        let (place, new_dir) = placed?;
         crash::point("files-laid-out");
         let life = self.new_life(
             Spec {
@@ -316,7 +387,7 @@ impl Node {
             metadata: incoming.metadata,
             trace: incoming.trace,
             place,
-            harness: Arc::new(Harness::new(&home, generation, &self.syncer)),
+            harness,
             registered_at: crate::wire::unix_now(),
             transfer: incoming.transfer,
             sealed: incoming.package.sealed,
@@ -343,6 +414,8 @@ impl Node {
                         self.log.event(Level::Warn, "no_thread", &[("agent", &id)]);
                     }
                 }
+                self.is_here(&record);
+                self.roster_changed();
                 if let Some(Err(error)) = fact.map(|fact| self.known.note(&id, &fact)) {
                     self.not_written("the secrets that are pinned", &error);
                 }

@@ -5,6 +5,7 @@ use crate::agent::{manifest, python};
 use crate::capsule::{registry_file, Policy};
 use crate::journal;
 use crate::plain::{only_from_object, plain_error};
+use crate::roster::identities::{self, Trust};
 use crate::state::Fsync;
 use crate::wire::{Address, Secret};
 use serde::Deserialize;
@@ -121,6 +122,10 @@ pub struct Keys {
     pub capsule_policy: Option<PathBuf>,
     /// The registry of keys that is trusted in them; read anew for each.
     pub trust_registry: Option<PathBuf>,
+    /// Who may arrive.
+    pub trust: Trust,
+    /// The key that signs the identities which this node takes from the root of the tree; none: it is a root.
+    pub identity_root_key: Option<String>,
     /// When what hooks and messages change reaches the disk itself.
     pub memory_fsync: Fsync,
     /// From which size on a file of the journal is closed.
@@ -209,6 +214,8 @@ impl Default for Keys {
             prompt_file: None,
             capsule_policy: None,
             trust_registry: None,
+            trust: Trust::default(),
+            identity_root_key: None,
             memory_fsync: Fsync::default(),
             journal_file_bytes: 16 << 20,
             journal_files: 8,
@@ -273,6 +280,8 @@ keys! {
         prompt_file,
         capsule_policy,
         trust_registry,
+        trust,
+        identity_root_key,
     ],
     // The node's name and places; what the replay memory was made for; what the interpreter and the workers
     // that are parked already were started with, and the length of their lines.
@@ -448,6 +457,9 @@ impl Keys {
             return Err(format!("key \"manager\": {:?} is {whose} name", self.manager));
         }
         self.check_files()?;
+        if let Some(key) = &self.identity_root_key {
+            identities::read_key(key).map_err(|why| format!("key \"identity_root_key\": {why}"))?;
+        }
         if let Some(host) = &self.advertise_host {
             Address::new(host, 1).map_err(|why| format!("key \"advertise_host\": {why}"))?;
         }
@@ -653,6 +665,8 @@ mod tests {
             (r#"{"journal_file_bytes": 100}"#, "journal_file_bytes"),
             (r#"{"memory_fsync": "often"}"#, "memory_fsync"),
             (r#"{"max_bytes_in_flight": 33554431}"#, "at least max_message_bytes (33554432)"),
+            (r#"{"trust": "closed"}"#, "trust"),
+            (r#"{"identity_root_key": "AAAA"}"#, "identity_root_key"),
             (r#"{"hook_timeout_s": -1}"#, "hook_timeout_s"),
             (r#"{"hook_timeout_s": 1e19}"#, "hook_timeout_s"),
             (r#"{"request_timeout_s": 1e19}"#, "request_timeout_s"),

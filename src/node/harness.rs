@@ -19,6 +19,8 @@ use std::sync::{Arc, Mutex};
 /// The form of `meta.json`; a later one may need to know what it reads.
 const VERSION: u64 = 1;
 
+/// The folder of an agent's generations, in its home.
+pub(super) const HARNESS: &str = "harness";
 const SOURCE: &str = "agent.py";
 const CAPSULE: &str = "agent.capsule";
 const META: &str = "meta.json";
@@ -65,8 +67,24 @@ pub(super) struct Stored {
 
 impl Harness {
     pub(super) fn new(home: &Path, generation: u64, syncer: &Arc<Syncer>) -> Self {
-        let dir = home.join("harness").join(generation.to_string());
+        let dir = home.join(HARNESS).join(generation.to_string());
         Harness { dir, syncer: Arc::clone(syncer), gone: Mutex::new(false) }
+    }
+
+    /// Makes its directory, before anything else of the generation is there: at the next start it says
+    /// that the files beside it are a node's to remove, if no record speaks for them.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub(super) fn make(&self) -> io::Result<()> {
+        for _ in 0..100 {
+            match state::make_durable_dir(&self.dir) {
+                // The last of an older generation went, and the folders above with it.
+                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+                other => return other,
+            }
+        }
+        state::make_durable_dir(&self.dir)
     }
 
     /// Writes everything but the memory, durably, and commits nothing.
@@ -74,7 +92,6 @@ impl Harness {
     /// # Errors
     /// What the system says; [`Harness::discard`] removes what was written.
     pub(super) fn prepare(&self, source: &str, sealed: Option<&Sealed>, meta: &Meta) -> io::Result<()> {
-        state::make_durable_dir(&self.dir)?;
         write_new(&self.dir.join(SOURCE), source.as_bytes())?;
         crash::point("source-written");
         if let Some(sealed) = sealed {
@@ -108,34 +125,25 @@ impl Harness {
         state::write_durably(&self.dir.join(META), meta_text(meta, source, sealed).as_bytes())
     }
 
-    /// Removes the generation, and the directories above it where nothing else of the agent's is. A kill
-    /// in the middle leaves what was never committed.
+    /// Removes the generation alone: the directory above it, which goes with the agent's files, says at
+    /// the next start that those are nobody's. A kill in the middle leaves what was never committed.
     ///
     /// # Errors
     /// What makes it a generation can't be removed: at the next start it is one again, unless a later one
     /// or a transfer says otherwise.
     pub(super) fn discard(&self) -> io::Result<()> {
-        self.discard_before_files()?;
-        if let Some(harnesses) = self.dir.parent() {
-            if fs::remove_dir(harnesses).is_ok() {
-                let _ = harnesses.parent().map(fs::remove_dir);
-            }
-        }
-        Ok(())
-    }
-
-    /// Removes the generation alone: the directory above it, which goes with the agent's files, says at
-    /// the next start that those are nobody's.
-    ///
-    /// # Errors
-    /// As [`Harness::discard`].
-    pub(super) fn discard_before_files(&self) -> io::Result<()> {
         let mut gone = lock(&self.gone);
         *gone = true;
         if self.dir.exists() {
             state::remove_durably(&self.dir.join(META))?;
             crash::point("record-uncommitted");
-            let _ = fs::remove_dir_all(&self.dir); // the next start tries again
+            // One by one first: listing a directory takes a descriptor, and the want of one may be why.
+            for name in [SOURCE, CAPSULE, PREPARED, MEMORY] {
+                let _ = fs::remove_file(self.dir.join(name));
+            }
+            if fs::remove_dir(&self.dir).is_err() {
+                let _ = fs::remove_dir_all(&self.dir); // the next start tries again
+            }
             crash::point("record-removed");
         }
         Ok(())

@@ -283,6 +283,60 @@ pub struct Revoke {
     pub grant: String,
 }
 
+/// `create_identity`.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct CreateIdentity {
+    /// Whose.
+    pub agent_id: String,
+    /// SHA-256 of its `AGENT_SECRET`, lower-case hexadecimal digits.
+    pub secret_sha256: String,
+    /// What its capsules are signed with.
+    #[serde(default)]
+    pub public_key: Option<String>,
+}
+
+/// `rotate_identity`: begins a rotation, or ends it.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct RotateIdentity {
+    /// Whose.
+    pub agent_id: String,
+    /// SHA-256 of the new secret; absent with `end`.
+    #[serde(default)]
+    pub secret_sha256: Option<String>,
+    /// A new key; it counts at once and alone.
+    #[serde(default)]
+    pub public_key: Option<String>,
+    /// Seconds after which the rotation ends by itself.
+    #[serde(default)]
+    pub overlap_s: Option<u32>,
+    /// The old secret counts no more.
+    #[serde(default)]
+    pub end: bool,
+}
+
+/// `revoke_identity`.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct RevokeIdentity {
+    /// Whose.
+    pub agent_id: String,
+}
+
+/// `push_identities`: the root signs its identities and hands them down; a node below takes a snapshot and
+/// hands it on.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct PushIdentities {
+    /// How long the new snapshot is good, seconds; a week.
+    #[serde(default)]
+    pub expires_in_s: Option<u32>,
+    /// A snapshot for a node below the root.
+    #[serde(default)]
+    pub snapshot: Option<Box<RawValue>>,
+}
+
 /// The longest transfer id, bytes: the ledger keeps it for as long as its source wants.
 const TRANSFER_ID_BYTES: usize = 128;
 

@@ -6,10 +6,12 @@
 
 pub mod arrive;
 pub mod config;
+mod declared;
 pub mod describe;
 pub mod federation;
 mod grants;
 mod harness;
+pub mod identities;
 mod inbox;
 mod known;
 mod ledger;
@@ -22,9 +24,11 @@ pub mod readers;
 pub mod record;
 mod replay_log;
 mod restore;
+mod roster;
 mod schedules;
 pub mod senders;
 mod state_files;
+mod stopped;
 pub mod travel;
 
 pub use config::{Config, Keys};
@@ -37,7 +41,9 @@ use crate::crash;
 use crate::journal::{Event, Journal};
 use crate::log::{Level, Log};
 use crate::roster::grants::Grants;
+use crate::roster::identities::Identities;
 use crate::roster::schedules::Schedules;
+use crate::roster::snapshot::Held;
 use crate::state::{self, Syncer};
 use crate::sync::{lock, Crew};
 use crate::throttle::{LeftOut, Throttle};
@@ -50,6 +56,7 @@ use record::Registry;
 use replay_log::ReplayLog;
 use restore::{Interrupted, Left};
 use serde_json::value::RawValue;
+use std::collections::{HashMap, HashSet};
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -89,6 +96,8 @@ pub struct Parts {
     pub make_host: MakeHost,
     /// Who may arrive.
     pub admits: Admits,
+    /// The state directory is a backup: its agents may have moved on, and wait for the operator.
+    pub restored: bool,
 }
 
 /// Counts since the start.
@@ -137,6 +146,14 @@ pub struct Node {
     manager: Option<String>,
     schedules: Schedules,
     inboxes: inbox::Inboxes,
+    identities: Identities,
+    snapshot: Held,
+    handing: Mutex<HashMap<String, identities::Handing>>,
+    roster: roster::Roster,
+    stopped: stopped::Stopped,
+    /// The declarations that were started, or failed, as they are.
+    autostarted: Mutex<HashMap<String, [u8; 32]>>,
+    registering: Mutex<HashSet<String>>,
     syncer: Arc<Syncer>,
     flushed: Mutex<Instant>,
     interrupted: Mutex<Vec<Interrupted>>,
@@ -170,12 +187,12 @@ impl Node {
     /// No thread can be started, or the state directory can't be read or written. A file in it that
     /// makes no sense is set aside and named in the log.
     pub fn new(parts: Parts) -> Result<Arc<Node>, String> {
-        let Parts { config, state_dir, log, settings, make_host, admits } = parts;
+        let Parts { config, state_dir, log, settings, make_host, admits, restored } = parts;
         let log = Arc::new(log);
-        let said = Arc::clone(&log);
+        let zygote_log = Arc::clone(&log);
         let notice = move |fate| match fate {
-            Fate::Ended(why) => said.event(Level::Warn, "python_ended", &[("why", &why)]),
-            Fate::Replaced(why) => said.event(Level::Warn, "python_replaced", &[("why", &why)]),
+            Fate::Ended(why) => zygote_log.event(Level::Warn, "python_ended", &[("why", &why)]),
+            Fate::Replaced(why) => zygote_log.event(Level::Warn, "python_replaced", &[("why", &why)]),
         };
         let pool =
             Pool::new(settings, Arc::new(notice)).map_err(|error| format!("starting a thread: {error}"))?;
@@ -206,6 +223,14 @@ impl Node {
             Schedules::open(&meta, crate::sys::utc_offset, schedules::now(), Arc::clone(&syncer))
                 .map_err(|error| doing("meta/schedules.json", error))?;
         let grants_known = damaged_grants.is_none();
+        let (identities, damaged_identities) = Identities::open(&meta.join("identities.json"))
+            .map_err(|error| doing("meta/identities.json", error))?;
+        let root_key = identities::root_key(&config, &state_dir)?;
+        let (snapshot, damaged_snapshot) = Held::open(&meta.join("snapshot.json"), root_key.as_ref())
+            .map_err(|error| doing("meta/snapshot.json", error))?;
+        let (stopped, damaged_stopped) = stopped::Stopped::open(&meta.join("stopped.json"))
+            .map_err(|error| doing("meta/stopped.json", error))?;
+        let suspend = restored || damaged_stopped.is_some();
         let node = Arc::new(Node {
             journal,
             replay: Mutex::new(replay),
@@ -214,6 +239,13 @@ impl Node {
             manager,
             schedules,
             inboxes: inbox::Inboxes::default(),
+            identities,
+            snapshot,
+            handing: Mutex::default(),
+            roster: roster::Roster::new(&meta),
+            stopped,
+            autostarted: Mutex::default(),
+            registering: Mutex::default(),
             syncer,
             flushed: Mutex::new(Instant::now()),
             interrupted: Mutex::default(),
@@ -237,11 +269,16 @@ impl Node {
             stopping: AtomicBool::new(false),
         });
         let damaged = damaged_entries.into_iter().chain(damaged_transfers).chain(damaged_facts);
-        for what in damaged.chain(damaged_memory).chain(damaged_grants).chain(damaged_schedules) {
+        let damaged = damaged.chain(damaged_memory).chain(damaged_grants).chain(damaged_schedules);
+        for what in damaged.chain(damaged_identities).chain(damaged_snapshot).chain(damaged_stopped) {
             node.damaged(&what);
         }
         node.restore(Left { known: facts, arrivals, transfers })?;
         node.register_manager(grants_known);
+        if suspend {
+            node.suspend_all().map_err(|error| format!("writing meta/stopped.json: {error}"))?;
+        }
+        node.reconcile();
         let weak = Arc::downgrade(&node);
         let timers = std::thread::Builder::new().name("timers".into()).spawn(move || loop {
             std::thread::sleep(TICK);
@@ -288,6 +325,7 @@ impl Node {
     pub fn set_listening(self: &Arc<Self>, address: SocketAddr) {
         let _ = self.listening.set(address); // the first one stays
         self.resume_interrupted();
+        self.autostart();
     }
 
     /// The port it listens on; 0 before it does.
@@ -428,6 +466,7 @@ impl Node {
     /// `unknown_agent`, `busy` (too many wait, no process is free), `timeout`, `agent_error`.
     pub fn invoke(self: &Arc<Self>, id: &str, message: &str, deadline: Instant) -> Result<Outcome, Failure> {
         loop {
+            self.may_run(id)?;
             let record = self.agent(id).ok_or_else(|| self.unknown_agent(id))?;
             let turn = match record.life.enter(deadline) {
                 Ok(turn) => turn,
@@ -461,7 +500,16 @@ impl Node {
         payload: &str,
         deadline: Instant,
     ) -> Result<Outcome, Failure> {
+        self.may_run(&record.id)?;
+        let starts = record.life.pid().is_none();
         self.load(record, turn, deadline)?;
+        if let Err(why) = self.may_run(&record.id).map_err(|why| (why, starts)) {
+            if why.1 {
+                // Meanwhile: the process that was to end was not there yet.
+                record.life.end_process("the operator stopped it");
+            }
+            return Err(why.0);
+        }
         crash::point("hook-begins");
         record.activations.fetch_add(1, Ordering::Relaxed);
         self.counters.hooks.fetch_add(1, Ordering::Relaxed);
@@ -595,6 +643,8 @@ impl Node {
         record.life.end_process("the agent was removed");
         self.log.event(Level::Info, "agent_removed", &[("agent", id)]);
         self.journal.note(&Event::new("remove").agent(id));
+        self.was_removed(id);
+        self.roster_changed();
         discarded.map_err(|error| arrive::disk_failure(&format!("that {id} is gone"), &error))
     }
 
@@ -638,6 +688,8 @@ impl Node {
         }
         self.pursue_transfers();
         self.pursue_schedules();
+        self.reconcile_if_due();
+        self.hand_down();
         let due = {
             let mut flushed = lock(&self.flushed);
             let due = flushed.elapsed() >= FLUSH;

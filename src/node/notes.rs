@@ -101,7 +101,14 @@ impl Node {
         let clean = |text: &str| self.without_secrets(text, own);
         let names_one = matches!(
             request.kind.as_str(),
-            "invoke_agent" | "dispatch_agent" | "remove_agent" | "transfer_status" | "transfer_cancel"
+            "invoke_agent"
+                | "dispatch_agent"
+                | "remove_agent"
+                | "transfer_status"
+                | "transfer_cancel"
+                | "create_identity"
+                | "rotate_identity"
+                | "revoke_identity"
         );
         let agent = names_one.then(|| request.payload_json().get("agent_id")).flatten();
         let agent = agent.and_then(|id| id.as_str()).map(|id| clean(&id));

@@ -172,7 +172,7 @@ impl Record {
     /// Its record can't be removed.
     pub(super) fn discard(&self) -> io::Result<()> {
         self.place.discard();
-        self.harness.discard_before_files()
+        self.harness.discard()
     }
 
     /// Its name: the manifest's, else its id.
@@ -201,20 +201,24 @@ impl Record {
         *lock(&self.outcome) = Some(outcome);
     }
 
-    /// Its line of `list_agents`: never a secret, never source.
-    pub fn summary(&self) -> Value {
-        let status = if self.life.is_departing() {
+    /// What it does, in a word: `departing`, `running`, `idle`.
+    pub fn status(&self) -> &'static str {
+        if self.life.is_departing() {
             "departing"
         } else if self.life.is_running() {
             "running"
         } else {
             "idle"
-        };
+        }
+    }
+
+    /// Its line of `list_agents`: never a secret, never source.
+    pub fn summary(&self) -> Value {
         json!({
             "agent_id": self.id,
             "agent_name": self.name(),
             "agent_version": self.manifest().version,
-            "status": status,
+            "status": self.status(),
             "live": self.life.pid().is_some(),
             "sequence": self.sequence,
             "activations": self.activations.load(Ordering::Relaxed),

@@ -2,13 +2,13 @@
 //! a kill interrupted.
 
 use super::arrive::disk_failure;
-use super::harness::{Harness, Stored};
+use super::harness::{Harness, Stored, HARNESS};
 use super::known::Fact;
 use super::ledger::Found;
 use super::messages::Mode;
 use super::outbox::{Outcome, Transfer};
 use super::record::Arrived;
-use super::{Node, Origin, Record};
+use super::{state_files, Node, Origin, Record};
 use crate::agent::{Manifest, NoTurn, Spec, Turn};
 use crate::crash;
 use crate::log::Level;
@@ -118,6 +118,13 @@ impl Node {
             registry.restore(known, highest);
             restored.iter().for_each(|record| drop(registry.insert(record)));
         }
+        for transfer in &transfers {
+            // Written down before the kill; that it is away was not yet, perhaps.
+            let left = transfer.mode == Mode::Move && transfer.outcome() == Some(Outcome::Arrived);
+            if left && self.agent(&transfer.traveller.id).is_none() {
+                self.has_left(&transfer.traveller.id);
+            }
+        }
         self.reopen(transfers);
         crash::point("outbox-restored");
         self.finish_interrupted(arrivals);
@@ -137,7 +144,7 @@ impl Node {
         id: &str,
         stands: impl Fn(u64, &Stored) -> Stands,
     ) -> (u64, Option<Generation>) {
-        let harnesses = home.join("harness");
+        let harnesses = home.join(HARNESS);
         // A directory without any record is of a version that kept none: whose files those are nobody
         // knows.
         let recorded = harnesses.exists();
@@ -179,14 +186,16 @@ impl Node {
             }
         }
         // Of one that was set aside nobody knows which files are its.
-        if recorded && !state::has_damaged(&harnesses) {
+        // A declared agent's stay where the operator can find them, also when it is not registered.
+        let kept = current.is_none() && home.join("config").is_dir();
+        if recorded && !kept && !state::has_damaged(&harnesses) {
             sweep_files(home, current.as_ref().map(|(_, _, stored)| stored.meta.state_dir.as_str()));
         }
         (seen, current)
     }
 
     fn sweep(&self, harness: &Harness) {
-        if let Err(error) = harness.discard_before_files() {
+        if let Err(error) = harness.discard() {
             self.not_written("that a generation is over", &error);
         }
     }
@@ -204,7 +213,7 @@ impl Node {
         }
         let manifest = Manifest::read(&source).map_err(|why| {
             let why = format!("agent.py: {why}");
-            self.set_aside(&home.join("harness").join(generation.to_string()), &why);
+            self.set_aside(&home.join(HARNESS).join(generation.to_string()), &why);
             why
         })?;
         let state_dir = home.join(&meta.state_dir);
@@ -350,6 +359,5 @@ fn sweep_files(home: &Path, current: Option<&str>) {
     for path in state::entries(home).unwrap_or_default().into_iter().filter(stale) {
         let _ = fs::remove_dir_all(path); // the next start tries again
     }
-    let _ = fs::remove_dir(home.join("harness")); // unless there is something in it
-    let _ = fs::remove_dir(home);
+    state_files::remove_home(home);
 }

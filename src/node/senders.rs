@@ -8,7 +8,7 @@ use crate::sync::lock;
 use crate::wire::{Code, Failure, Request, Secret, Verdict};
 
 /// Every message type of the protocol.
-pub const TYPES: [&str; 19] = [
+pub const TYPES: [&str; 25] = [
     "deploy_agent",
     "receive_agent",
     "invoke_agent",
@@ -28,7 +28,18 @@ pub const TYPES: [&str; 19] = [
     "revoke_grant",
     "list_grants",
     "list_schedules",
+    "create_identity",
+    "list_identities",
+    "rotate_identity",
+    "revoke_identity",
+    "push_identities",
+    "list_roster",
 ];
+
+/// Who hands a snapshot of the identities down the tree: no id has a dot at its beginning. The message is
+/// signed with the text of the root's public key, which is no secret: what counts is the snapshot's own
+/// signature.
+pub const HANDING_DOWN: &str = ".identities";
 
 /// Whoever signed a message.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -39,6 +50,8 @@ pub enum Sender {
     Operator(String),
     /// An agent, by id.
     Agent(String),
+    /// Whoever brings a snapshot of the identities, which speaks for itself.
+    Snapshot,
 }
 
 /// A message whose signature is good.
@@ -63,6 +76,10 @@ pub enum Proof {
     Namesake,
     /// The ledger has it with the transfer that the message speaks of. It counts for that alone.
     Transfer,
+    /// The message's own source carries it and the agent's identity has it, whatever is pinned.
+    Identity,
+    /// None is needed: what the message brings is signed with the root's key, and taken once.
+    Snapshot,
 }
 
 /// The longest sender or type that an error repeats, bytes: the line that it came in may have megabytes.
@@ -91,12 +108,13 @@ impl From<NotNow> for Failure {
 }
 
 impl Node {
-    /// Checks the signature. What is not signed by anyone known is refused, without a signature.
+    /// Checks the signature. What is not signed by anyone known is refused, without a signature. Unless
+    /// `strangers` are looked at, only who is known already counts: nothing that a message brings is opened.
     ///
     /// # Errors
-    /// `unknown_sender`, `bad_signature`; `bad_payload` or `forbidden` for a `receive_agent` whose
+    /// `unknown_sender`, `bad_signature`; `busy` for strangers that are not looked at; `bad_payload` or `forbidden` for a `receive_agent` whose
     /// source says nothing that its signature could be checked with.
-    pub fn authenticate(&self, request: &Request) -> Result<Signed, Failure> {
+    pub fn authenticate(&self, request: &Request, strangers: bool) -> Result<Signed, Failure> {
         let sender = &request.sender;
         let matching = |secrets: &[Secret]| secrets.iter().find(|secret| request.verify(secret)).cloned();
         let signed = |who: Sender, secret: Secret| Signed { sender: who, secret, proof: Proof::Registered };
@@ -113,16 +131,25 @@ impl Node {
             let secret = matching(std::slice::from_ref(&operator.secret)).ok_or_else(wrong)?;
             return Ok(signed(Sender::Operator(sender.clone()), secret));
         }
+        if sender == HANDING_DOWN && request.kind == "push_identities" {
+            let key = self.config().keys.identity_root_key.as_deref().and_then(|key| Secret::new(key).ok());
+            let secret = matching(key.as_slice()).ok_or_else(wrong)?;
+            return Ok(Signed { sender: Sender::Snapshot, secret, proof: Proof::Snapshot });
+        }
         let pinned = lock(&self.registry).pinned(sender);
         if let Some(secret) = matching(pinned.as_slice()) {
             return Ok(signed(Sender::Agent(sender.clone()), secret));
         }
         let by = |secret: Secret, proof| Signed { sender: Sender::Agent(sender.clone()), secret, proof };
         let of_transfer = transfer_of(request).and_then(|id| self.ledger.secret(sender, &id));
-        let carried = carried_secret(self, request);
+        let carried = if strangers { carried_secret(self, request) } else { None };
         if let Some(secret) = carried.as_ref().and_then(|carried| carried.as_ref().ok()) {
             if request.verify(secret) {
-                let proof = if pinned.is_some() { Proof::Namesake } else { Proof::OwnSource };
+                let proof = match pinned {
+                    None => Proof::OwnSource,
+                    Some(_) if self.identity_has(sender, secret) => Proof::Identity,
+                    Some(_) => Proof::Namesake,
+                };
                 // A transfer that the ledger has under this very secret is its sender's to ask about.
                 let own = request.kind != "receive_agent" && of_transfer.as_ref() == Some(secret);
                 return Ok(by(secret.clone(), if own { Proof::Transfer } else { proof }));
@@ -133,6 +160,10 @@ impl Node {
         }
         match carried {
             Some(Err(failure)) if pinned.is_none() && request.kind == "receive_agent" => Err(failure),
+            None if !strangers && pinned.is_none() => {
+                let text = "too many lines without a good signature came from this address: who is not known here has to wait";
+                Err(Failure::new(Code::Busy, text))
+            }
             None if pinned.is_none() && of_transfer.is_none() => {
                 Err(Failure::new(Code::UnknownSender, format!("nobody called {named} is known here")))
             }
@@ -157,21 +188,24 @@ impl Node {
         }
         let allowed = match &signed.sender {
             Sender::Admin => true,
+            Sender::Snapshot => kind == "push_identities",
             Sender::Operator(name) => {
                 let config = self.config();
                 let allow = config.operators.get(name).map_or(&[][..], |operator| &operator.allow);
                 matches!(kind, "list_agents" | "describe_container" | "network_tree")
                     || allow.iter().any(|allowed| allowed == kind)
             }
-            Sender::Agent(_) => matches!(
-                kind,
-                "receive_agent"
-                    | "describe_container"
-                    | "network_tree"
-                    | "transfer_status"
-                    | "transfer_cancel"
-                    | "transfer_forget"
-            ),
+            Sender::Agent(id) if matches!(kind, "describe_container" | "network_tree") => {
+                if self.is_revoked(id) {
+                    let text = format!("the identity of {id:?} is revoked");
+                    return Err(Failure::new(Code::Forbidden, text));
+                }
+                true
+            }
+            // Whether a revoked agent may come is decided where its arrival is, for good.
+            Sender::Agent(_) => {
+                matches!(kind, "receive_agent" | "transfer_status" | "transfer_cancel" | "transfer_forget")
+            }
         };
         if allowed {
             Ok(())

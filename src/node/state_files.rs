@@ -1,6 +1,7 @@
 //! The files of an agent's `state/`: gathered when it goes, laid out when it comes.
 
 use super::arrive::disk_failure;
+use super::harness::HARNESS;
 use super::messages::StateFile;
 use crate::base64;
 use crate::crash;
@@ -65,12 +66,27 @@ impl Drop for Place {
             }
             crash::point("files-removed");
             if let Some(home) = self.path.parent() {
-                // Unless there is something else of the agent's.
-                let _ = fs::remove_dir(home.join("harness"));
-                let _ = fs::remove_dir(home);
+                remove_home(home);
             }
         }
         lock(&self.places.taken).remove(&self.path);
+    }
+}
+
+/// Removes an agent's home, unless there is something of the agent's in it. The folder of its records is
+/// the last to go: at a start it says that the files beside it are a node's to remove.
+pub(super) fn remove_home(home: &Path) {
+    let harness = home.join(HARNESS);
+    let is_bare = match fs::read_dir(home) {
+        Ok(mut entries) => entries.all(|entry| entry.is_ok_and(|entry| entry.file_name() == HARNESS)),
+        // Looking takes a descriptor, and the want of one may be why it is to go.
+        Err(error) => error.kind() != io::ErrorKind::NotFound,
+    };
+    if is_bare {
+        let empty = fs::remove_dir(&harness).is_ok(); // unless a record lies in it, new or old
+        if fs::remove_dir(home).is_err() && empty {
+            let _ = fs::create_dir(&harness);
+        }
     }
 }
 

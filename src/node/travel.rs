@@ -84,6 +84,7 @@ impl Node {
     pub fn dispatch(self: &Arc<Self>, order: Dispatch) -> Result<Box<RawValue>, Failure> {
         let deadline = super::messages::deadline(order.timeout, self.hook_limit())?;
         let record = self.agent(&order.agent_id).ok_or_else(|| self.unknown_agent(&order.agent_id))?;
+        self.may_run(&record.id)?;
         if record.origin == Origin::Node {
             return Err(Failure::new(Code::Rejected, super::manager::STAYS));
         }
@@ -291,6 +292,10 @@ impl Node {
     /// Takes up transfers whose callers are gone.
     pub(super) fn pursue_transfers(self: &Arc<Self>) {
         for transfer in self.outbox.due() {
+            if self.is_suspended(&transfer.traveller.id) {
+                transfer.leave(); // of a backup: where it is now, the operator knows
+                continue;
+            }
             let node = Arc::clone(self);
             let ours = Arc::clone(&transfer);
             let started = self.in_background(move || {
@@ -664,6 +669,7 @@ impl Node {
         };
         crash::point("outcome-recorded");
         if let (Mode::Move, Some(record)) = (transfer.mode, traveller.record()) {
+            self.has_left(&traveller.id);
             {
                 let mut registry = lock(&self.registry);
                 if registry.remove(&record) {
@@ -675,6 +681,7 @@ impl Node {
                 Err(error) => self.not_written("that an agent has left", &error),
             }
             record.life.retire();
+            self.roster_changed();
         }
         crash::point("generation-removed");
         self.counters.departures.fetch_add(1, Ordering::Relaxed);

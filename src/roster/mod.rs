@@ -2,5 +2,8 @@
 
 pub mod grants;
 pub mod groups;
+pub mod identities;
 pub mod schedules;
 pub mod scope;
+pub mod snapshot;
+pub mod topology;

@@ -1,5 +1,6 @@
 //! One connection: lines in, answers out, deadlines that are total.
 
+use super::budget::Budgets;
 use super::requests;
 use crate::node::Node;
 use crate::wire::{Answer, Code, Failure, Hold, Line, LineReader, ReadError};
@@ -16,7 +17,7 @@ const DRAIN_TIME: Duration = Duration::from_secs(2);
 const WRITE_TIME: Duration = Duration::from_secs(60);
 
 /// Serves a connection to its end. While a line of it is being answered, it counts in `answering`.
-pub(super) fn serve(node: &Arc<Node>, stream: &TcpStream, answering: &AtomicUsize) {
+pub(super) fn serve(node: &Arc<Node>, stream: &TcpStream, budgets: &Budgets, answering: &AtomicUsize) {
     let keys = &node.config().keys;
     let seconds = |value: f64| Duration::try_from_secs_f64(value).unwrap_or(Duration::from_secs(3600));
     let (line_time, idle_time) = (seconds(keys.request_timeout_s), seconds(keys.keep_alive_timeout_s));
@@ -37,12 +38,14 @@ pub(super) fn serve(node: &Arc<Node>, stream: &TcpStream, answering: &AtomicUsiz
         let (answer, keep) = match line {
             Ok(Line::Text(line)) => {
                 hold.settle(line.capacity());
-                respond(node, line, stream)
+                respond(node, line, stream, budgets)
             }
             Ok(Line::End) => break,
             Err(ReadError::TooLarge { limit }) => {
                 let text = format!("the line is longer than {limit} bytes (max_message_bytes)");
-                node.note_unread(stream, Code::TooLarge);
+                if requests::is_written_down(node, stream, budgets) {
+                    node.note_unread(stream, Code::TooLarge);
+                }
                 (unsigned(node, Code::TooLarge, &text), false)
             }
             Err(ReadError::TimedOut { .. }) => {
@@ -84,10 +87,11 @@ impl Drop for Counted<'_> {
     }
 }
 
-fn respond(node: &Arc<Node>, line: Vec<u8>, stream: &TcpStream) -> (String, bool) {
+fn respond(node: &Arc<Node>, line: Vec<u8>, stream: &TcpStream, budgets: &Budgets) -> (String, bool) {
     node.counters.requests.fetch_add(1, Ordering::Relaxed);
-    let answered =
-        std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| requests::answer(node, line, stream)));
+    let answered = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+        requests::answer(node, line, stream, budgets)
+    }));
     let (answer, keep) = answered.unwrap_or_else(|_| {
         (unsigned(node, Code::Internal, "the node failed at this request; its log says how"), false)
     });

@@ -4,6 +4,8 @@
 //! with a bad tail. So a connection's thread goes back to `accept` when it is done, and a new one is
 //! started only when the last waiting one has been taken.
 
+pub mod admin_socket;
+mod budget;
 mod connection;
 mod requests;
 
@@ -17,6 +19,9 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
+/// How many connections wait to be taken. With the usual 128 a crowd's next ones get no answer to their first
+/// packet and try again a second later: that was the slowest hundredth of all requests under overload.
+const BACKLOG: i32 = 1024;
 /// Threads beyond `max_connections`: they tell whoever is too many.
 const SPARE: usize = 4;
 /// Waiting threads that are kept; above that, one that has nothing to do ends.
@@ -42,6 +47,7 @@ struct Shared {
     listener: TcpListener,
     /// How many connections this process's descriptors are enough for.
     affordable: usize,
+    budgets: budget::Budgets,
     threads: AtomicUsize,
     waiting: AtomicUsize,
     connections: AtomicUsize,
@@ -58,6 +64,7 @@ impl Server {
     /// No thread can be started.
     pub fn start(node: Arc<Node>, listener: TcpListener) -> Result<Server, String> {
         let address = listener.local_addr().map_err(|error| error.to_string())?;
+        let _ = rustix::net::listen(&listener, BACKLOG); // it listens already: only the number is new
         node.set_listening(address);
         let most = node.config().keys.max_connections;
         let affordable = affordable_connections();
@@ -73,6 +80,7 @@ impl Server {
             node,
             listener,
             affordable,
+            budgets: budget::Budgets::default(),
             threads: AtomicUsize::new(0),
             waiting: AtomicUsize::new(0),
             connections: AtomicUsize::new(0),
@@ -189,7 +197,7 @@ impl Shared {
             return;
         };
         let served = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
-            connection::serve(&self.node, &stream, &self.answering)
+            connection::serve(&self.node, &stream, &self.budgets, &self.answering)
         }));
         if served.is_err() {
             // The panic hook has printed where; the connection ends, the node goes on.

@@ -1,5 +1,7 @@
 //! From a line to its answer: the checks in the protocol's order, then one `match` from type to handler.
 
+use super::budget::{Budgets, Left};
+use crate::journal::Event;
 use crate::log::{clipped, Level};
 use crate::node::arrive::{word_of, Arrival};
 use crate::node::messages::{self, deadline};
@@ -10,28 +12,42 @@ use serde_json::value::RawValue;
 use serde_json::{json, Value};
 use std::net::TcpStream;
 use std::sync::Arc;
+use std::time::Instant;
 
 /// The longest error text in the answer to a line that nobody known has signed, bytes.
 const LONGEST_REFUSAL: usize = 500;
 
 /// Answers a line; the second says whether the connection stays open.
-pub(super) fn answer(node: &Arc<Node>, line: Vec<u8>, stream: &TcpStream) -> (String, bool) {
+pub(super) fn answer(
+    node: &Arc<Node>,
+    line: Vec<u8>,
+    stream: &TcpStream,
+    budgets: &Budgets,
+) -> (String, bool) {
     let mut request = match Request::parse(line) {
         Ok(request) => request,
         Err(failure) => {
-            node.note_unread(stream, failure.code);
-            return (refuse(node, "?", failure), false);
+            let written = is_written_down(node, stream, budgets);
+            if written {
+                node.note_unread(stream, failure.code);
+            }
+            return (refuse(node, "?", failure, written), false);
         }
     };
     let fresh = freshness(request.timestamp, unix_now(), node.config().keys.clock_skew_s);
-    let signed = match node.authenticate(&request) {
+    let address = stream.peer_addr().map(|peer| peer.ip());
+    let strangers = address.map_or(true, |address| budgets.has_some(address, Instant::now()));
+    let signed = match node.authenticate(&request, strangers) {
         Ok(signed) => signed,
         // Freshness comes first in the order; the signature is looked at all the same, because an
         // answer to whoever signed well is signed, a refusal too.
         Err(failure) => {
             let failure = fresh.err().unwrap_or(failure);
-            node.note_stranger(&request, stream, &failure);
-            return (refuse(node, &request.sender, failure), false);
+            let written = is_written_down(node, stream, budgets);
+            if written {
+                node.note_stranger(&request, stream, &failure);
+            }
+            return (refuse(node, &request.sender, failure, written), false);
         }
     };
     let heard = Heard::new(node, &request, &signed, stream);
@@ -59,16 +75,34 @@ pub(super) fn answer(node: &Arc<Node>, line: Vec<u8>, stream: &TcpStream) -> (St
     (line, request.keep_alive)
 }
 
+/// Counts a line without a good signature. Whether it is written down by itself: not when its address has
+/// sent too many, which is.
+pub(super) fn is_written_down(node: &Node, stream: &TcpStream, budgets: &Budgets) -> bool {
+    let Ok(peer) = stream.peer_addr() else { return true };
+    match budgets.spend(peer.ip(), Instant::now()) {
+        Left::Some => true,
+        Left::Last => {
+            let address = peer.ip().to_string();
+            node.log.event(Level::Warn, "address_limited", &[("address", &address)]);
+            node.journal.note(&Event::new("limited").text("peer", &address));
+            true
+        }
+        Left::None => false,
+    }
+}
+
 /// Refuses a line of nobody known, without a signature and without repeating all that it says: a key
 /// or number that is wrong may have megabytes.
-fn refuse(node: &Node, sender: &str, mut failure: Failure) -> String {
+fn refuse(node: &Node, sender: &str, mut failure: Failure, written: bool) -> String {
     let end = clipped(&failure.message, LONGEST_REFUSAL).len();
     if end < failure.message.len() {
         failure.message.truncate(end);
         failure.message.push('…');
     }
     let fields = [("sender", sender), ("code", failure.code.as_str()), ("error", &failure.message)];
-    node.log.event(Level::Warn, "request_refused", &fields);
+    if written {
+        node.log.event(Level::Warn, "request_refused", &fields);
+    }
     Answer::failure(node.name(), &failure).to_line(None)
 }
 
@@ -94,6 +128,8 @@ fn carry_out(
         // Its source is told to send the transfer again, and that gets its refusal.
         (Proof::Namesake, "transfer_status") => {}
         (Proof::Namesake, _) => return Err(namesake(request)),
+        // Its sequence is what is remembered of it.
+        (Proof::Snapshot, _) => {}
         _ => match node.first_time(signed, request) {
             // Acting twice on it would change nothing, and on a full disk people need to look around.
             Err(why) if !why.noted && signed.proof == Proof::Registered && only_asks(&request.kind) => {}
@@ -144,6 +180,18 @@ fn carry_out(
             let _: messages::Nothing = read(request)?;
             Ok(plain(node, node.list_schedules()))
         }
+        "create_identity" => Ok(plain(node, node.create_identity(read(request)?, &request.sender)?)),
+        "rotate_identity" => Ok(plain(node, node.rotate_identity(read(request)?)?)),
+        "revoke_identity" => Ok(plain(node, node.revoke_identity(read(request)?)?)),
+        "push_identities" => Ok(plain(node, node.push_identities(read(request)?, &signed.sender)?)),
+        "list_identities" => {
+            let _: messages::Nothing = read(request)?;
+            Ok(plain(node, node.list_identities()))
+        }
+        "list_roster" => {
+            let _: messages::Nothing = read(request)?;
+            Ok(plain(node, node.list_roster()))
+        }
         "retry_outbox" => {
             let order: messages::OutboxRef = read(request)?;
             Ok(plain(node, node.retry_transfer(&order.transfer_id)?))
@@ -159,7 +207,14 @@ fn carry_out(
         }
         "list_agents" => {
             let _: messages::Nothing = read(request)?;
-            let all: Vec<Value> = node.agents().iter().map(|record| record.summary()).collect();
+            let told = |record: &Arc<crate::node::Record>| {
+                let mut told = record.summary();
+                if let Some(word) = node.stop_word(&record.id) {
+                    told["status"] = word.into();
+                }
+                told
+            };
+            let all: Vec<Value> = node.agents().iter().map(told).collect();
             Ok(plain(node, all.into()))
         }
         "describe_container" => {
@@ -202,6 +257,8 @@ fn only_asks(kind: &str) -> bool {
             | "list_outbox"
             | "list_schedules"
             | "transfer_status"
+            | "list_identities"
+            | "list_roster"
     )
 }
 

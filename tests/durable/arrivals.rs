@@ -1,7 +1,7 @@
 //! The destination's rules of a transfer, across restarts.
 
 use super::node::{secret_of, Node};
-use crate::lines::{code, is_signed, member, signed, word};
+use crate::lines::{code, is_signed, member, signed, stamped, word};
 use crate::support::lab::{agent, keys, until, Lab};
 use agentcontainer::node::Keys;
 use agentcontainer::wire::{unix_now, ReceivedAnswer, RequestOptions, SignedRequest};
@@ -353,24 +353,19 @@ fn shutting_down_is_untouched() {
 
 #[test]
 fn an_arrival_that_a_shutdown_cuts_is_untouched_and_so_is_one_for_which_no_process_can_be_had() {
-    let mut node = Node::new("d", &[]).with("shutdown_grace_s", json!(0));
-    node.start();
-    let body = COUNTS.replace("self.activated = 0", "self.activated = 0\n    open(__import__('os').environ['AGENTCONTAINER_STATE_DIR'] + '/loading', 'w').close()\n    __import__('time').sleep(5)");
+    let node = Lab::start("d");
+    let body = COUNTS.replace("self.activated = 0", "self.activated = 0\n    open(__import__('os').environ['AGENTCONTAINER_STATE_DIR'] + '/loading', 'w').close()\n    __import__('time').sleep(15)");
     let slow = attempt_of(&agent("cut", &body), "cut", "t-1", json!({}));
     std::thread::scope(|scope| {
-        let caller = scope.spawn(|| node.try_line(&slow.line));
-        until(10, "it is loading", || node.state("agents/cut/state/loading").exists());
-        let pid = rustix::process::Pid::from_raw(i32::try_from(node.pid()).unwrap()).unwrap();
-        rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
-        // The answer may or may not leave before the end; what it may not do is refuse.
-        if let Some(answer) = caller.join().unwrap() {
-            assert_eq!((word(&answer).as_str(), code(&answer).as_str()), ("untouched", "shutting_down"));
-        }
+        let caller = scope.spawn(|| crate::lines::send(&node, &slow.line));
+        let loading = node.dir.path().join("state/agents/cut/state/loading");
+        until(10, "it is loading", || loading.exists());
+        // Agents and processes end; the server goes on, so that the answer can be seen.
+        node.running.node.stop(Duration::ZERO);
+        let answer = caller.join().unwrap();
+        assert_eq!((word(&answer).as_str(), code(&answer).as_str()), ("untouched", "shutting_down"));
     });
-    node.kill();
-    node.start();
-    assert_eq!(standing(&node, "cut", "t-1")["transfer"], "unknown");
-    assert_eq!(word(&genuine(&node, &attempt("cut", "t-1", json!({})), "cut")), "done");
+    assert_eq!(std::fs::read_dir(node.dir.path().join("state/ledger")).unwrap().count(), 0);
     // An interpreter that ends at once.
     let mut node = Node::new("d", &[]).with("python", json!("/bin/false")).with("prewarm", json!(false));
     node.start();
@@ -409,6 +404,32 @@ fn a_stale_message_is_untouched_and_never_acts_later_whatever_the_clock_does() {
         assert_eq!(word(&answer), "done", "{}", answer.line());
         node.kill();
     }
+}
+
+#[test]
+fn what_is_below_a_floor_stays_there_when_the_node_comes_back() {
+    let mut node = Node::new("d", &[]);
+    let clock = node.dir.path().join("clock");
+    std::fs::write(&clock, "600").unwrap();
+    node.start_with(&[("AGENTCONTAINER_CLOCK_FILE", clock.to_str().unwrap())]);
+    let stamped = |offset| {
+        let payload = json!({"source_code": agent("old", COUNTS), "transfer_id": "t-1"}).to_string();
+        stamped("receive_agent", "old", secret_of("old").expose(), &payload, offset)
+    };
+    // The first is noted, forgotten for its age at once, and leaves a floor; the second is below that.
+    let (first, second) = (stamped(-10), stamped(-20));
+    for request in [&first, &second] {
+        let answer = genuine(&node, request, "old");
+        assert_eq!((word(&answer).as_str(), code(&answer).as_str()), ("untouched", "stale_timestamp"));
+    }
+    for _ in 0..2 {
+        node.kill();
+        node.start();
+        for request in [&second, &first] {
+            assert_eq!(word(&genuine(&node, request, "old")), "untouched");
+        }
+    }
+    assert!(!node.has("old"));
 }
 
 #[test]

@@ -60,7 +60,8 @@ impl Small {
         std::fs::remove_file(self.inside("filler")).unwrap();
     }
 
-    /// The files of the node, with what is in them, but what every message adds a line to, and the filler.
+    /// The files of the node, with what is in them, but what every message adds a line to, what is derived, and the
+    /// filler.
     fn files(&self) -> Vec<(PathBuf, Vec<u8>)> {
         let mut files = Vec::new();
         let mut waiting = vec![self.inside("")];
@@ -69,7 +70,8 @@ impl Small {
                 let path = entry.path();
                 if path.is_dir() {
                     waiting.push(path);
-                } else if !["filler", "replay.log", "journal.head"].iter().any(|name| path.ends_with(name))
+                } else if path.is_file() // admin.sock is none
+                    && !["filler", "replay.log", "journal.head", "topology.json"].iter().any(|name| path.ends_with(name))
                     && path.extension().is_none_or(|kind| kind != "jsonl" || path.ends_with("known.jsonl"))
                 {
                     files.push((path.clone(), std::fs::read(&path).unwrap()));

@@ -102,6 +102,26 @@ fn without_a_deciding_answer_it_stays_departing_across_restarts_and_takes_no_mes
 }
 
 #[test]
+fn a_refusal_that_is_not_signed_is_believed_only_when_the_destination_signs_that_it_never_comes() {
+    let say = Arc::new(AtomicBool::new(false));
+    let says = Arc::clone(&say);
+    let far = Stage::play(move |number, got| match (got.kind.as_str(), says.load(Ordering::Acquire)) {
+        ("receive_agent", _) => Reply::Unsigned(fails("rejected", "refused")),
+        ("transfer_cancel", true) => Reply::Signed(stands("refused", json!({"error": "cancelled"}))),
+        ("transfer_cancel", false) if number % 2 == 0 => Reply::Forged(stands("refused", json!({}))),
+        ("transfer_status", _) => Reply::Signed(stands("unknown", Value::Null)),
+        _ => Reply::Unsigned(stands("refused", json!({}))),
+    });
+    let node = source(far.port, "unsure");
+    let _ = node.ask("invoke_agent", json!({"agent_id": "unsure", "message": {"go": "far"}, "timeout": 1.5}));
+    assert_eq!(node.agent("unsure").unwrap()["status"], "departing");
+    until(30, "it is asked more than once", || far.count("transfer_cancel") > 2);
+    assert_eq!(node.agent("unsure").unwrap()["status"], "departing");
+    say.store(true, Ordering::Release);
+    until(40, "it stays", || node.agent("unsure").unwrap()["status"] == "idle");
+}
+
+#[test]
 fn unknown_means_the_same_transfer_again_and_done_ends_it() {
     let far = Stage::play(|number, got| match (got.kind.as_str(), number) {
         ("receive_agent", 0) => Reply::Nothing,
@@ -207,6 +227,7 @@ fn returned_home_while_the_outer_move_is_open_it_stays_home() {
         assert_eq!(before, 5, "home, call, there, home again, and this message");
         open.store(true, Ordering::Release);
         until(40, "the outer move has ended", || node.outbox().is_empty());
+        until(5, "and what it had to remove is removed", || node.logged().contains("agent_sent"));
         assert_eq!(node.invoke("boomerang", json!({}))[0], 6);
         node.crash_and_restart();
         assert_eq!(node.invoke("boomerang", json!({}))[0], 7);
