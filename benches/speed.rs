@@ -6,12 +6,14 @@
 #[path = "../tests/support/mod.rs"]
 mod support;
 use agentcontainer::journal::{Event, Fsync, Journal, Settings};
+use agentcontainer::node::Keys;
+use agentcontainer::sandbox::Wanted;
 use serde_json::json;
 use std::io::{BufRead, BufReader, Write};
 use std::net::{TcpListener, TcpStream};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
-use support::lab::{agent, until, Lab};
+use support::lab::{agent, keys, until, Lab};
 
 const ROUNDS: usize = 60;
 const BODY: &str = "def __init__(self):\n    self.count = 0\ndef on_activate(self, ctx, p):\n    return p\ndef on_message(self, ctx, m):\n    self.count += 1\n    return m";
@@ -21,6 +23,7 @@ fn main() {
     lab.deploy(&agent("warm", BODY));
     println!("{:<58} {:>10} {:>10} {:>7}", "ours / compared with", "ours", "other", "ratio");
     deploy_beside_cold_python(&lab);
+    deploy_beside_no_sandbox(&lab);
     invoke_beside_plain_tcp(&lab);
     wake_beside_invoke(&lab);
     memory_beside_none();
@@ -46,6 +49,18 @@ fn deploy_beside_cold_python(lab: &Lab) {
         },
         || timed(|| run(&python, &["-I", "-S", "-c", &script])),
     );
+}
+
+/// An agent deployed to a parked worker that seals itself, beside the same on a node without a sandbox.
+fn deploy_beside_no_sandbox(lab: &Lab) {
+    let open = Lab::with(Keys { sandbox: Wanted::Off, ..keys("bench-open") });
+    let source = agent("cold", BODY);
+    open.deploy(&agent("warm", BODY));
+    let deploy = |lab: &Lab| {
+        until(5, "a worker is parked", || lab.running.node.pool.parked() > 0);
+        timed(|| drop(lab.deploy(&source)))
+    };
+    compare("deploy, sandboxed / deploy without a sandbox", || deploy(lab), || deploy(&open));
 }
 
 /// A signed message to an agent and its signed answer, beside a line and its echo.

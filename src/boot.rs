@@ -175,6 +175,10 @@ pub fn start(start: Start) -> Result<Running, NotStarted> {
         site_packages: keys.allow_site_packages,
         memory_bytes: keys.agent_memory_bytes,
         open_files: keys.agent_open_files,
+        file_bytes: keys.agent_file_bytes,
+        processes: keys.agent_processes,
+        sandbox: keys.sandbox,
+        state_dir: Some(state_dir.clone()),
         inbox_length: keys.inbox_length,
         max_frame_bytes: keys.max_message_bytes + (1 << 20),
         ..Settings::default()

@@ -13,6 +13,7 @@ pub mod node;
 mod plain;
 pub mod primitives;
 pub mod roster;
+pub mod sandbox;
 pub mod server;
 pub mod state;
 pub mod supervise;

@@ -26,6 +26,7 @@ use rustix::event::{poll, PollFd, PollFlags, Timespec};
 use rustix::io::{fcntl_dupfd_cloexec, Errno};
 use rustix::process::{Pid, PidfdFlags, WaitOptions, WaitStatus};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
@@ -100,6 +101,11 @@ fn supervise() -> Result<Report, Errno> {
     rustix::thread::set_no_new_privs(true)?;
 
     let mut arguments = std::env::args_os().skip(2);
+    let (hidden, shown) = (arguments.next().unwrap_or_default(), arguments.next().unwrap_or_default());
+    if !hidden.is_empty() {
+        let kept = crate::sandbox::hide(Path::new(&hidden), Path::new(&shown));
+        kept.map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::PERM))?;
+    }
     let mut command = Command::new(arguments.next().unwrap_or_default());
     command.args(arguments).stdin(Stdio::null());
     session::start_in_own(&mut command, fcntl_dupfd_cloexec(std::io::stdin().as_fd(), 3)?);

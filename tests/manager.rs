@@ -96,6 +96,93 @@ fn lab_of_ruth() -> Lab {
     lab
 }
 
+/// What an agent's own process finds at a path: what it reads, or why not.
+const OPENER: &str = "def on_message(self, ctx, m):\n    try:\n        if 'call' in m:\n            return getattr(ctx, m['call'])(*m['args'])\n        with open(m['path'], m['mode']) as f:\n            return f.read() if m['mode'] == 'r' else f.write('by hand')\n    except Exception as wrong:\n        return getattr(wrong, 'code', type(wrong).__name__) + ': ' + str(wrong)";
+
+#[test]
+fn manage_root_agent_gives_exactly_the_table() {
+    let lab = Lab::with(Keys { ruthless: true, ..keys("table") });
+    let leave = "def on_message(self, ctx, m):\n    import os\n    d = ctx.state_dir()\n    open(d + '/note', 'w').write('mine')\n    os.path.lexists(d + '/out') or os.symlink('../harness', d + '/out')\n    return open(d + '/' + m).read()";
+    lab.deploy(&agent("worker", leave));
+    lab.deploy(&agent("boss", OPENER));
+    assert_eq!(lab.invoke("worker", json!("note")), json!("mine"));
+    let home = lab.dir.path().join("state/agents/worker");
+    std::fs::create_dir(home.join("config")).unwrap();
+    std::fs::write(home.join("config/agent.py"), "AGENT_ID = 'worker'").unwrap();
+    let call = |name: &str, args: Value| {
+        let told = lab.invoke("boss", json!({"call": name, "args": args}));
+        told.as_str().map_or_else(|| told.to_string(), str::to_owned)
+    };
+    let open = |path: &str, mode: &str| {
+        let told = lab.invoke("boss", json!({"path": home.join(path), "mode": mode}));
+        told.as_str().map_or_else(|| told.to_string(), str::to_owned)
+    };
+    let forbidden = |told: String, part: &str| {
+        assert!(told.starts_with("forbidden: ") && told.contains(part), "{part}: {told}");
+    };
+    let sealed = !lab.ok("describe_container", json!({}))["sandbox"].as_str().unwrap().contains("Landlock");
+    let shut = |path: &str| {
+        for mode in ["r", "a"] {
+            let told = open(path, mode);
+            assert!(!sealed || told.starts_with("PermissionError"), "{path} {mode}: {told}");
+        }
+    };
+    let nothing = || {
+        for path in ["state/note", "config/agent.py", "harness/1/meta.json", "harness/1/agent.py"] {
+            shut(path);
+        }
+    };
+    forbidden(call("agent_files", json!(["worker"])), "management");
+    nothing();
+    lab.ok("set_grant", json!({"agent_id": "boss", "grant": "management"}));
+    for (name, args) in [
+        ("agent_files", json!(["worker"])),
+        ("read_agent_file", json!(["worker", "state/note"])),
+        ("write_agent_file", json!(["worker", "state/note", "x"])),
+    ] {
+        forbidden(call(name, args), "ManageRootAgent");
+    }
+    nothing();
+    lab.ok("set_grant", json!({"agent_id": "boss", "grant": "ManageRootAgent"}));
+    // state/: read and write, by call and by hand.
+    assert_eq!(
+        call("agent_files", json!(["worker"])),
+        r#"[{"path":"config/agent.py","size":19},{"path":"state/note","size":4}]"#
+    );
+    assert_eq!(call("read_agent_file", json!(["worker", "state/note"])), "mine");
+    assert_eq!(call("write_agent_file", json!(["worker", "state/deep/er/new", "from the boss"])), "null");
+    assert_eq!(lab.invoke("worker", json!("deep/er/new")), json!("from the boss"));
+    assert_eq!(call("read_agent_file", json!(["worker", "state/deep/er/new"])), "from the boss");
+    assert_eq!((open("state/note", "r").as_str(), open("state/byhand", "w").as_str()), ("mine", "7"));
+    // config/: read.
+    assert_eq!(call("read_agent_file", json!(["worker", "config/agent.py"])), "AGENT_ID = 'worker'");
+    forbidden(call("write_agent_file", json!(["worker", "config/agent.py", "x"])), "the operator's to write");
+    assert_eq!(open("config/agent.py", "r"), "AGENT_ID = 'worker'");
+    assert!(!sealed || open("config/agent.py", "a").starts_with("PermissionError"));
+    // harness/: nothing, ever, on no way.
+    for path in
+        ["harness/1/meta.json", "harness", "", "state/../harness/1/meta.json", "state/out/1/meta.json"]
+    {
+        forbidden(call("read_agent_file", json!(["worker", path])), "");
+        forbidden(call("write_agent_file", json!(["worker", path, "x"])), "");
+    }
+    shut("harness/1/meta.json");
+    shut("harness/1/agent.py");
+    for id in ["nobody", "../agents/worker", ""] {
+        let told = call("read_agent_file", json!([id, "state/note"]));
+        assert!(told.starts_with("unknown_agent: "), "{id}: {told}");
+    }
+    for path in ["state", "state/", "state/deep", "state/deep/"] {
+        let told = call("write_agent_file", json!(["worker", path, "x"]));
+        assert!(told.starts_with("bad_payload: "), "{path}: {told}");
+    }
+    assert_eq!(std::fs::read_to_string(home.join("config/agent.py")).unwrap(), "AGENT_ID = 'worker'");
+    // And it ends with the grant.
+    lab.ok("revoke_grant", json!({"agent_id": "boss", "grant": "ManageRootAgent"}));
+    forbidden(call("read_agent_file", json!(["worker", "state/note"])), "ManageRootAgent");
+    nothing();
+}
+
 #[test]
 fn whoever_else_asks_for_schedules_is_refused_whatever_it_sends() {
     let lab = lab("forbidden");

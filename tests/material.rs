@@ -4,6 +4,7 @@
 mod support;
 use agentcontainer::node::federation::TreeNode;
 use agentcontainer::node::Keys;
+use agentcontainer::sandbox::Wanted;
 use serde_json::{json, Value};
 use std::collections::VecDeque;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -375,7 +376,9 @@ fn disk_report_lists_disks() {
 
 #[test]
 fn process_snapshot_lists_processes_with_and_without_ps() {
-    let strict = Lab::with(Keys { allow_subprocess: false, ..keys("strict") });
+    // Without the right to start programs an agent sees no process but its own, unless there is no sandbox.
+    let strict = Keys { allow_subprocess: false, sandbox: Wanted::Off, ..keys("strict") };
+    let strict = Lab::with(strict);
     for (lab, source) in [(node("root", "root"), None), (strict, Some("/proc"))] {
         let taken = deploy(&lab, "maintain/process_snapshot.py", json!({"limit": 3}));
         let processes = taken["processes"].as_array().unwrap();

@@ -27,7 +27,8 @@ fn run_marked(
     if let Ok(path) = std::env::var("PATH") {
         environment[0].1 = path; // python3 may live elsewhere here
     }
-    let setup = RunSetup { supervisor: Path::new(SUPERVISOR), directory, environment: &environment };
+    let setup =
+        RunSetup { supervisor: Path::new(SUPERVISOR), directory, hidden: None, environment: &environment };
     let command: Vec<String> = command.iter().map(|&word| word.to_owned()).collect();
     run(&setup, &command, timeout)
 }

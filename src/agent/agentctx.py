@@ -5,7 +5,8 @@ file; nothing of it needs to be on disk. Agents may `import agentctx` for `CtxEr
 
 Bridge, both ways, one JSON text a line:
 
-    node -> worker   {"load": {...}}                        once; answered {"loaded": ...} or {"refused": ...}
+    node -> worker   {"seal": {...}}                        before the load, with a Landlock ruleset beside it
+                     {"load": {...}}                        once; answered {"loaded": ...} or {"refused": ...}
                      {"hook": n, "name": ..., "payload": ...}
                      {"reply": n, "result": ...} or {"reply": n, "error": {"code", "message", "detail"}}
     worker -> node   {"hello": slot}
@@ -32,6 +33,10 @@ TRACEBACK_LINES = 50
 AGENT_FILE = "agent.py"
 OWN_FILE = "<agentctx>"
 MANIFEST = ("AGENT_ID", "AGENT_SECRET", "AGENT_NAME", "AGENT_CAPABILITIES", "AGENT_VERSION")
+# What the launcher adds at the end of this text: the seccomp filters of workers by name, each with the places
+# that hold the process's own number; what it could not do.
+FILTERS = {}
+SANDBOX = {}
 # Modules that an `async def` hook can use without an event loop. A source that imports anything
 # else (asyncio first of all) gets a real loop.
 LOOPLESS = frozenset((
@@ -272,6 +277,8 @@ class Bridge:
         self.owner = os.getpid()
         self.turn = threading.Condition()
         self.send_lock = threading.Lock()
+        # Until the load: descriptors that come with orders are kept.
+        self.fds = []
 
     def send(self, text):
         data = memoryview(text.encode("utf-8") + b"\n")
@@ -313,7 +320,7 @@ class Bridge:
     def receive(self, flags=0):
         """Reads once; whole lines go to `lines`. The end of the node is the end of this process."""
         try:
-            data = self.sock.recv(RECV_BYTES, flags)
+            data = self.sock.recv(RECV_BYTES, flags) if self.fds is None else self.receive_fds(flags)
         except BlockingIOError:
             return
         except OSError:
@@ -329,6 +336,14 @@ class Bridge:
             self.lines.append(bytes(self.buffer[:end]))
             del self.buffer[:end + 1]
             self.searched = 0
+
+    def receive_fds(self, flags):
+        data, ancillary, _, _ = self.sock.recvmsg(RECV_BYTES, socket.CMSG_SPACE(16), flags)
+        for level, kind, payload in ancillary:
+            if level == socket.SOL_SOCKET and kind == socket.SCM_RIGHTS:
+                for start in range(0, len(payload) - 3, 4):
+                    self.fds.append(int.from_bytes(payload[start:start + 4], sys.byteorder))
+        return data
 
     def dispatch(self):
         """Hands on the lines read so far. Called with `turn` held."""
@@ -561,8 +576,7 @@ class Context:
             if not any(name.lower() == "content-type" for name in args["headers"]):
                 args["headers"]["Content-Type"] = "application/json"
         elif isinstance(body, (bytes, bytearray)):
-            import base64
-            args["body_base64"] = base64.b64encode(body).decode("ascii")
+            args["body_base64"] = to_base64(body)
         elif body is not None:
             args["body"] = body
         return self._call("http_request", args)
@@ -612,6 +626,25 @@ class Context:
         """The latest deployments, arrivals, departures and removals on this node, oldest first."""
         return self._call("deploy_log", {"limit": limit})
 
+    def agent_files(self, agent_id):
+        """Another agent's files: [{"path": "state/...", "size"}], those in config/ too. Takes ManageRootAgent."""
+        return self._call("agent_files", {"agent_id": agent_id})
+
+    def read_agent_file(self, agent_id, path, binary=False):
+        """The text (with binary=True: the bytes) of another agent's file, "state/..." or "config/..."."""
+        return self._call("read_agent_file",
+                          {"agent_id": agent_id, "path": path_text(path), "binary": bool(binary)},
+                          convert=from_base64 if binary else None)
+
+    def write_agent_file(self, agent_id, path, content):
+        """Writes another agent's file, "state/...", whole: text, or bytes."""
+        args = {"agent_id": agent_id, "path": path_text(path)}
+        if isinstance(content, (bytes, bytearray)):
+            args["body_base64"] = to_base64(content)
+        else:
+            args["body"] = content
+        return self._call("write_agent_file", args)
+
     def request_schedule_prompt(self, agent_id, message, at=None, every=None, daily=None, catch_up=False, id=None):
         """Has an agent here given a message at a time (Unix seconds), every so many seconds, or daily at "HH:MM"."""
         return self._call("request_schedule_prompt", {
@@ -639,6 +672,11 @@ def path_text(path):
 def from_base64(text):
     import base64
     return base64.b64decode(text)
+
+
+def to_base64(data):
+    import base64
+    return base64.b64encode(data).decode("ascii")
 
 
 def hits_only(found):
@@ -770,7 +808,7 @@ class Worker:
         sys.modules["agent"] = module
         linecache.cache[AGENT_FILE] = (len(source), None, source_lines(source), AGENT_FILE)
         if facts.get("state_dir"):
-            os.environ["AGENTCONTAINER_STATE_DIR"] = facts["state_dir"]
+            os.environ["AGENTCONTAINER_STATE_DIR"] = os.environ["TMPDIR"] = facts["state_dir"]
         if self.wants_loop:
             import asyncio
             self.loop = asyncio.new_event_loop()
@@ -880,7 +918,11 @@ class Worker:
     def serve(self):
         while True:
             frame = self.bridge.next_frame()
-            if "load" in frame:
+            if "seal" in frame:
+                answer = self.seal(frame["seal"])
+                if answer is None:
+                    continue
+            elif "load" in frame:
                 answer = self.try_load(frame["load"])
             elif "hook" in frame:
                 answer = self.hook(frame)
@@ -891,7 +933,21 @@ class Worker:
             flush()
             self.bridge.send(answer)
 
+    def seal(self, order):
+        """Gives up what the agent is not granted; returns a refusal where that can't be done."""
+        try:
+            seal(order, self.bridge.fds)
+            self.bridge.fds = None
+        except BaseException as wrong:
+            self.unsealed = True
+            return '{"refused":%s}' % dumps(describe(wrong))
+
+    unsealed = False
+
     def try_load(self, facts):
+        if self.unsealed:
+            os._exit(71)
+        self.bridge.fds = None
         try:
             self.load(facts)
             return '{"loaded":true%s}' % self.memory.news()
@@ -974,6 +1030,62 @@ def prctl(option, value):
         return False
 
 
+# ---- the seal -------------------------------------------------------------------------------
+
+class SandboxError(Exception):
+    """A step of the sandbox failed that this machine can do."""
+
+
+PREPARED = {}
+LANDLOCK_RESTRICT_SELF = 446
+PR_SET_SECCOMP = 22
+SECCOMP_MODE_FILTER = 2
+
+
+def prepare_seal():
+    """Makes ready what sealing needs, so that it costs two system calls."""
+    if not (FILTERS and has_ctypes()):
+        return
+    import ctypes
+    import struct
+    libc = PREPARED["libc"] = ctypes.CDLL(None, use_errno=True)
+    PREPARED["errno"] = ctypes.get_errno
+    PREPARED["syscall"], PREPARED["prctl"] = libc.syscall, libc.prctl
+    number = struct.pack("=I", os.getpid())
+    for name, (program, places) in FILTERS.items():
+        code = bytearray(program)
+        for place in places:
+            code[place * 8 + 4:place * 8 + 8] = number
+        held = ctypes.create_string_buffer(bytes(code), len(code))
+        head = struct.pack("@HP", len(code) // 8, ctypes.addressof(held))
+        PREPARED[name] = (ctypes.create_string_buffer(head, len(head)), held)
+    PREPARED["pointer"] = ctypes.c_void_p
+    PREPARED["address"] = ctypes.addressof
+
+
+def has_ctypes():
+    return bool(SANDBOX.get("ctypes")) and "ctypes" in sys.modules
+
+
+def seal(order, fds):
+    if order["landlock"]:
+        fd = fds.pop()
+        if PREPARED["syscall"](LANDLOCK_RESTRICT_SELF, fd, 0):
+            raise SandboxError("Landlock: %s" % os.strerror(PREPARED["errno"]()))
+        os.close(fd)
+    if order["filter"] is not None:
+        pointer = PREPARED["pointer"](PREPARED["address"](PREPARED[order["filter"]][0]))
+        if PREPARED["prctl"](PR_SET_SECCOMP, SECCOMP_MODE_FILTER, pointer, 0, 0):
+            raise SandboxError("seccomp: %s" % os.strerror(PREPARED["errno"]()))
+
+
+def library():
+    """Where this interpreter's own files are; agents read there."""
+    places = {sys.prefix, sys.exec_prefix, sys.base_prefix, sys.base_exec_prefix, os.path.dirname(os.__file__)}
+    places.update(place for place in sys.path if os.path.isabs(place))
+    return sorted(place for place in places if os.path.exists(place))
+
+
 PR_SET_PDEATHSIG = 1
 PR_SET_CHILD_SUBREAPER = 36
 
@@ -1011,6 +1123,7 @@ def become_worker(slot, bridge_fd, log_fd, zygote_pid, limits):
                                   errors="backslashreplace", line_buffering=True)
         setattr(sys, name, stream)
         setattr(sys, "__%s__" % name, stream)
+    prepare_seal()
     dry_run()
     sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM, 0, bridge_fd)
     bridge = Bridge(sock)
@@ -1039,6 +1152,8 @@ def leave(code):
 def apply_limits(limits):
     import resource
     for name, value in limits.items():
+        if name == "nproc" and not SANDBOX.get("namespace"):
+            continue  # it would count what else this user runs
         number = getattr(resource, "RLIMIT_" + name.upper(), None)
         if number is None:
             continue
@@ -1108,7 +1223,12 @@ def zygote(control_fd):
     gc.collect()
     if hasattr(gc, "freeze"):
         gc.freeze()
-    control.send(dumps({"ready": "%d.%d.%d" % sys.version_info[:3]}).encode("ascii"))
+    control.send(dumps({
+        "ready": "%d.%d.%d" % sys.version_info[:3],
+        "paths": library(),
+        "ctypes": has_ctypes(),
+        "missing": SANDBOX.get("missing", []),
+    }).encode("utf-8"))
     poll = select.poll()
     poll.register(control, select.POLLIN)
     poll.register(wake_read, select.POLLIN)

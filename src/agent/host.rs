@@ -3,6 +3,7 @@
 //! The agent module defines the question; the node answers it (`primitives` implements [`Host`]),
 //! so that nothing in here knows what a file search or a transfer is.
 
+use crate::sandbox::Rights;
 use serde_json::value::RawValue;
 use std::fmt;
 use std::time::Instant;
@@ -37,6 +38,9 @@ pub trait Host: Send + Sync {
     /// # Errors
     /// What the agent sees as a `CtxError`.
     fn call(&self, call: HostCall) -> Result<Box<RawValue>, CallError>;
+
+    /// What the kernel is to enforce on its process, as of now.
+    fn rights(&self) -> Rights;
 
     /// A line that the agent printed, escaped and bounded.
     fn printed(&self, line: &str);

@@ -1,9 +1,10 @@
 //! The hidden command `__launch`: turns a fresh copy of this program into the zygote.
 //!
-//! It runs single-threaded, right after exec, so that what it sets (death signal, subreaper,
-//! no_new_privs; later: namespaces, Landlock, seccomp) holds for the interpreter and everything it
+//! It runs single-threaded, right after exec, so that what it sets (namespaces, no capabilities, death
+//! signal, subreaper, no_new_privs, the general seccomp filter) holds for the interpreter and everything it
 //! forks, without any code between fork and exec in the threaded node.
 
+use crate::sandbox::{self, filter, kernel};
 use rustix::fs::{memfd_create, MemfdFlags};
 use rustix::io::{fcntl_dupfd_cloexec, fcntl_setfd, FdFlags};
 use std::ffi::OsString;
@@ -28,11 +29,12 @@ exec(compile(source, '<agentctx>', 'exec', 0, True), module.__dict__)
 module.zygote(int(sys.argv[2]))
 ";
 
-/// Runs the hidden command: `__launch PYTHON [FLAG…]`, the control socket as standard input.
+/// Runs the hidden command: `__launch PLAN PYTHON [FLAG…]`, the control socket as standard input.
 /// Returns only if the interpreter could not be started.
 pub fn main(mut arguments: impl Iterator<Item = OsString>) -> i32 {
-    let Some(python) = arguments.next() else { return 2 };
-    let error = match prepare() {
+    let (Some(plan), Some(python)) = (arguments.next(), arguments.next()) else { return 2 };
+    let plan = plan.to_string_lossy();
+    let error = match prepare(&plan.split(',').collect::<Vec<_>>()) {
         Ok((bridge, control)) => {
             let mut command = Command::new(&python);
             command.args(arguments).arg("-c").arg(STUB);
@@ -46,9 +48,17 @@ pub fn main(mut arguments: impl Iterator<Item = OsString>) -> i32 {
     127
 }
 
-fn prepare() -> io::Result<(File, OwnedFd)> {
+/// `plan` is what the sandbox wants done here (`Sandbox::launcher_plan`).
+fn prepare(plan: &[&str]) -> io::Result<(File, OwnedFd)> {
+    let plans = |word: &str| plan.contains(&word);
     // The node holds back the signals that it waits for; an agent must not.
     crate::sys::unblock_signals();
+    // Before the death signal is set: a process whose rights change loses it.
+    let mut missing = Vec::new();
+    if plans("namespaces") {
+        missing.extend(enter_namespaces(plans("lacks-namespaces")).err());
+        kernel::drop_capabilities();
+    }
     // The node dies, the zygote is told, ends what is below it and itself; the zygote dies, its workers die.
     rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::TERM))?;
     // What an agent's process leaves behind comes to the zygote, which reaps it.
@@ -57,10 +67,40 @@ fn prepare() -> io::Result<(File, OwnedFd)> {
     let control = fcntl_dupfd_cloexec(io::stdin().as_fd(), 3)?;
     let mut bridge = File::from(memfd_create("agentctx", MemfdFlags::CLOEXEC)?);
     bridge.write_all(BRIDGE.as_bytes())?;
+    if !plans("off") {
+        bridge.write_all(sandbox::filters_for_python().as_bytes())?;
+        let namespace = if plans("namespaces") && missing.is_empty() { "True" } else { "False" };
+        let missing = serde_json::Value::from(missing).to_string();
+        let has_ctypes = if plans("lacks-ctypes") { "False" } else { "True" };
+        // A JSON list of strings is one in Python too.
+        writeln!(bridge, "SANDBOX.update(missing={missing}, ctypes={has_ctypes}, namespace={namespace})")?;
+    }
     bridge.rewind()?;
     crate::sys::close_on_exec_from(3);
     for fd in [bridge.as_fd(), control.as_fd()] {
         fcntl_setfd(fd, FdFlags::empty())?;
     }
+    if plans("filter") {
+        kernel::load_filter(&filter::general())?;
+    }
     Ok((bridge, control))
+}
+
+/// Own user, IPC and UTS namespaces, with this user's and group's numbers as they are. Tried in a child
+/// first: where the kernel lets a process in and then refuses its numbers, there is no way back.
+///
+/// # Errors
+/// What is missing, and why, for the operator.
+fn enter_namespaces(lacking: bool) -> Result<(), String> {
+    let (user, group) = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
+    let enter = || -> io::Result<()> {
+        kernel::unshare(libc::CLONE_NEWUSER | libc::CLONE_NEWIPC | libc::CLONE_NEWUTS)?;
+        std::fs::write("/proc/self/setgroups", "deny")?;
+        std::fs::write("/proc/self/uid_map", format!("{user} {user} 1"))?;
+        std::fs::write("/proc/self/gid_map", format!("{group} {group} 1"))
+    };
+    if !lacking && kernel::in_a_child(|| enter().is_ok()) && enter().is_ok() {
+        return Ok(());
+    }
+    Err("no user namespace of its own, because this system does not let the node's user make one".into())
 }

@@ -1,9 +1,10 @@
 //! One generation of one agent: its source, its memory, its queue, and a process when it needs one.
 
 use super::host::Host;
-use super::process::{Done, HookError, Loaded, Process};
+use super::process::{Done, HookError, Loaded, Orders, Process};
 use super::turn::{NoTurn, Queue};
 use super::{Manifest, Pool};
+use crate::sandbox::Rights;
 use crate::sync::{lock, Crew};
 use serde_json::{json, Value};
 use std::io;
@@ -54,6 +55,8 @@ pub struct Life {
     keep: OnceLock<Arc<dyn Keep>>,
     process: Mutex<Option<Arc<Process>>>,
     used: Mutex<Instant>,
+    /// What its process was begun with.
+    rights: Mutex<Rights>,
 }
 
 /// The right to run a hook; given back when it is dropped.
@@ -109,7 +112,11 @@ impl Turn {
     ) -> Result<Arc<Process>, HookError> {
         let life = &self.life;
         if let Some(process) = lock(&life.process).clone().filter(|process| !process.is_over()) {
-            return Ok(process);
+            if host().rights() == *lock(&life.rights) {
+                return Ok(process);
+            }
+            // What the kernel enforces can't be changed in a process; its memory is with the node.
+            life.end_process("what it may do has changed");
         }
         let loaded = match life.start(deadline, host) {
             // Its worker went with the zygote before it had begun; the next comes from a new one.
@@ -166,6 +173,7 @@ impl Life {
             keep: OnceLock::new(),
             process: Mutex::new(None),
             used: Mutex::new(Instant::now()),
+            rights: Mutex::default(),
         })
     }
 
@@ -316,10 +324,18 @@ impl Life {
 
     fn start(&self, deadline: Instant, host: &dyn Fn() -> Arc<dyn Host>) -> Result<Loaded, HookError> {
         let parked = self.pool.take(deadline).map_err(|error| HookError::no_process(&error, deadline))?;
-        let secret = self.spec.manifest.secret.expose();
+        let sandbox = self.pool.sandbox();
+        sandbox.admits().map_err(HookError::NoProcess)?;
         let host = host();
-        let order = self.load_order(&*host);
-        Process::load(parked, order, deadline, &self.pool.settings, secret, host, &self.crew)
+        let rights = host.rights();
+        let seal = sandbox
+            .seal(&rights, parked.pid.as_raw_nonzero().get(), self.spec.state_dir.as_deref())
+            .map_err(|error| HookError::no_process(&error, deadline))?;
+        let secret = self.spec.manifest.secret.expose();
+        let orders = Orders { seal, load: self.load_order(&*host) };
+        let loaded = Process::load(parked, orders, deadline, &self.pool.settings, secret, host, &self.crew)?;
+        *lock(&self.rights) = rights;
+        Ok(loaded)
     }
 
     /// The load order: built in one piece, as source and memory may have megabytes.

@@ -28,6 +28,7 @@ pub use process::{Done, HookError};
 pub use turn::NoTurn;
 pub use zygote::{Ending, Fate};
 
+use crate::sandbox::Wanted;
 use std::path::PathBuf;
 
 /// What the node decides about its agents' processes.
@@ -45,6 +46,15 @@ pub struct Settings {
     pub memory_bytes: u64,
     /// RLIMIT_NOFILE of an agent's process.
     pub open_files: u64,
+    /// RLIMIT_FSIZE of an agent's process, bytes.
+    pub file_bytes: u64,
+    /// RLIMIT_NPROC: how many processes all agents may have; set where they have a user namespace of their own,
+    /// because elsewhere it counts what else its user runs.
+    pub processes: u64,
+    /// How much of the sandbox is wanted around it.
+    pub sandbox: Wanted,
+    /// The node's state directory, which agents must not see.
+    pub state_dir: Option<PathBuf>,
     /// How many messages may wait for one agent.
     pub inbox_length: usize,
     /// How many `ctx` calls of one agent may be under way at once.
@@ -62,6 +72,10 @@ impl Default for Settings {
             site_packages: false,
             memory_bytes: 2 << 30,
             open_files: 1024,
+            file_bytes: 4 << 30,
+            processes: 512,
+            sandbox: Wanted::default(),
+            state_dir: None,
             inbox_length: 64,
             calls_at_once: 64,
             max_frame_bytes: 33 << 20,
@@ -72,7 +86,10 @@ impl Default for Settings {
 impl Settings {
     /// The resource limits in the form the worker sets them.
     fn limits_json(&self) -> String {
-        format!(r#"{{"core":0,"nofile":{},"as":{}}}"#, self.open_files, self.memory_bytes)
+        format!(
+            r#"{{"core":0,"nofile":{},"as":{},"fsize":{},"nproc":{}}}"#,
+            self.open_files, self.memory_bytes, self.file_bytes, self.processes
+        )
     }
 
     /// All that an agent's process finds in its environment.

@@ -2,6 +2,7 @@
 
 use super::zygote::{Notice, Parked, Zygote};
 use super::Settings;
+use crate::sandbox::Sandbox;
 use crate::sync::lock;
 use std::collections::VecDeque;
 use std::io;
@@ -18,6 +19,7 @@ pub struct Pool {
     /// How many messages may wait for one agent: of all that the node decides about them it changes alone
     /// while they live.
     pub(super) inbox_length: Arc<AtomicUsize>,
+    sandbox: Arc<Sandbox>,
     zygote: Zygote,
     parked: Mutex<Shelf>,
     changed: Condvar,
@@ -39,10 +41,12 @@ impl Pool {
     /// No thread could be started.
     pub fn new(settings: Settings, notice: Notice) -> io::Result<Arc<Self>> {
         let settings = Arc::new(settings);
-        let zygote = Zygote::new(Arc::clone(&settings), notice);
+        let sandbox = Arc::new(Sandbox::new(settings.sandbox, settings.state_dir.clone()));
+        let zygote = Zygote::new(Arc::clone(&settings), Arc::clone(&sandbox), notice);
         let pool = Arc::new(Pool {
             inbox_length: Arc::new(AtomicUsize::new(settings.inbox_length)),
             settings,
+            sandbox,
             zygote,
             parked: Mutex::default(),
             changed: Condvar::new(),
@@ -74,6 +78,11 @@ impl Pool {
     /// What the node decided about its agents' processes.
     pub fn settings(&self) -> &Settings {
         &self.settings
+    }
+
+    /// The sandbox around agents' processes.
+    pub fn sandbox(&self) -> &Sandbox {
+        &self.sandbox
     }
 
     /// Changes how many messages may wait for one agent, also for those that are there.

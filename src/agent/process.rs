@@ -3,8 +3,9 @@
 use super::frame::{AgentError, Frame, Frames, Said};
 use super::host::{CallError, Host, HostCall};
 use super::output::Output;
-use super::zygote::{Ending, Exit, Parked};
+use super::zygote::{send_with_fds, Ending, Exit, Parked};
 use super::Settings;
+use crate::sandbox::Seal;
 use crate::supervise::tree;
 use crate::sync::{lock, Crew};
 use crate::sys::is_starved;
@@ -106,6 +107,14 @@ pub struct Process {
     calls: AtomicUsize,
 }
 
+/// What a parked worker is told, in this order.
+pub(super) struct Orders {
+    /// What it gives up before it loads an agent, with its Landlock ruleset.
+    pub seal: Option<(Seal, Option<OwnedFd>)>,
+    /// The load order, a frame without its newline.
+    pub load: Vec<u8>,
+}
+
 struct State {
     /// The hook under way.
     hook: Option<Waiting>,
@@ -126,14 +135,13 @@ enum Killed {
 
 impl Process {
     /// Hands a parked worker its agent and waits until it has loaded (or refused) it.
-    /// `order` is the load order, a frame without its newline.
     ///
     /// # Errors
     /// [`HookError::Refused`] when the source is not an agent or does not load; otherwise how the
     /// process ended, or that the deadline passed.
     pub(super) fn load(
         parked: Parked,
-        order: Vec<u8>,
+        orders: Orders,
         deadline: Instant,
         settings: &Settings,
         secret: &str,
@@ -179,8 +187,11 @@ impl Process {
             side.tell_end();
         });
         started.map_err(no_process)?;
-        process.send(&[&order], deadline)?;
-        drop(order);
+        if let Some((seal, ruleset)) = orders.seal {
+            process.seal(&seal, ruleset).map_err(no_process)?;
+        }
+        process.send(&[&orders.load], deadline)?;
+        drop(orders.load);
         let done = process.await_outcome(&outcome, deadline, "loading the source")?;
         match done.outcome {
             Ok(_) => Ok((process, done.memory)),
@@ -188,6 +199,20 @@ impl Process {
                 process.kill("its source was refused");
                 Err(HookError::Refused(error))
             }
+        }
+    }
+
+    /// Orders the worker to seal itself. The order is short and the first that the worker gets, so that
+    /// it is sent without waiting.
+    fn seal(&self, seal: &Seal, ruleset: Option<OwnedFd>) -> io::Result<()> {
+        let order = format!("{{\"seal\":{}}}\n", serde_json::to_string(seal)?);
+        let mut writer = lock(&self.writer);
+        match ruleset {
+            Some(ruleset) => match send_with_fds(writer.as_fd(), order.as_bytes(), &[ruleset.as_fd()]) {
+                Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()), // its end is told
+                other => other,
+            },
+            None => write_until(&mut writer, order.as_bytes(), Instant::now() + WRITE_LIMIT),
         }
     }
 

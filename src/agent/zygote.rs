@@ -5,6 +5,7 @@
 //! memory, as when it dies by itself.
 
 use super::{launcher, python, Settings};
+use crate::sandbox::{Reported, Sandbox};
 use crate::supervise::tree;
 use crate::sync::lock;
 use crate::sys::{is_starved, STARVED};
@@ -117,6 +118,7 @@ impl Parked {
 pub struct Zygote {
     settings: Arc<Settings>,
     notice: Notice,
+    sandbox: Arc<Sandbox>,
     running: Mutex<Option<Arc<Running>>>,
     /// It was ended for good: nobody starts it again.
     over: AtomicBool,
@@ -124,6 +126,7 @@ pub struct Zygote {
 }
 
 struct Running {
+    sandbox: Arc<Sandbox>,
     control: OwnedFd,
     /// The interpreter, once it is started; after its end it is only a number that is not used again.
     child: Mutex<Option<Child>>,
@@ -151,16 +154,26 @@ enum State {
 #[derive(Deserialize)]
 #[serde(untagged)]
 enum Report {
-    Ready { ready: String },
-    Pong { pong: u64 },
-    Exit { exit: u64, status: i32 },
+    Ready {
+        ready: String,
+        #[serde(flatten)]
+        reported: Reported,
+    },
+    Pong {
+        pong: u64,
+    },
+    Exit {
+        exit: u64,
+        status: i32,
+    },
 }
 
 impl Zygote {
     /// A zygote that is not started yet.
-    pub fn new(settings: Arc<Settings>, notice: Notice) -> Self {
+    pub fn new(settings: Arc<Settings>, sandbox: Arc<Sandbox>, notice: Notice) -> Self {
         Zygote {
             settings,
+            sandbox,
             notice,
             running: Mutex::new(None),
             over: AtomicBool::new(false),
@@ -332,6 +345,7 @@ impl Zygote {
         rustix::net::sockopt::set_socket_timeout(&control, limit, Some(ORDER_LIMIT))?;
         let (said, far_said) = std::io::pipe()?;
         let running = Arc::new(Running {
+            sandbox: Arc::clone(&self.sandbox),
             control,
             child: Mutex::new(None),
             begun: Instant::now(),
@@ -345,7 +359,7 @@ impl Zygote {
             changed: Condvar::new(),
         });
         let mut command = Command::new(&self.settings.self_exe);
-        command.arg(launcher::COMMAND).arg(&python).arg("-I");
+        command.arg(launcher::COMMAND).arg(self.sandbox.launcher_plan()).arg(&python).arg("-I");
         if !self.settings.site_packages {
             command.arg("-S");
         }
@@ -482,8 +496,13 @@ impl Running {
 
     fn hear(&self, report: &[u8]) {
         match serde_json::from_slice(report) {
-            Ok(Report::Ready { ready }) => {
-                *lock(&self.state) = State::Ready(ready);
+            Ok(Report::Ready { ready, reported }) => {
+                *lock(&self.state) = match self.sandbox.ready(reported) {
+                    Ok(()) => State::Ready(ready),
+                    Err(error) => {
+                        State::Dead(format!("looking at where its library is: {error}"), kind_of(&error))
+                    }
+                };
                 self.changed.notify_all();
             }
             Ok(Report::Pong { pong }) => {
@@ -527,7 +546,7 @@ fn ending(status: i32) -> Ending {
     }
 }
 
-fn send_with_fds(
+pub(super) fn send_with_fds(
     socket: std::os::fd::BorrowedFd<'_>,
     data: &[u8],
     fds: &[std::os::fd::BorrowedFd<'_>],

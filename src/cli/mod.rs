@@ -25,6 +25,7 @@ mod raw;
 mod run;
 mod schedules;
 mod secrets;
+mod selftest;
 mod send;
 mod server;
 mod status;
@@ -115,6 +116,16 @@ const COMMANDS: &[Command] = &[
                 standard error. An exception is shown with the agent's own lines, and ends the run with status 1.",
         example: "agentcontainer run agents/basic/ping.py --activate '\"hello\"' --message '{\"n\": 1}'",
         run: run::run,
+    },
+    Command {
+        name: "selftest",
+        summary: "Tries the sandbox on this machine: attempts that must be stopped, ordinary things that must work.",
+        words: &[],
+        options: &[&[opt("python", "P", "the interpreter (python3)")], JSON],
+        notes: "Starts a node of its own. Status 0 only if everything is as it should be at the level that it tells; what\n\
+                that level cannot stop is shown as open and not tried. docs/SECURITY.md says what the layers are.",
+        example: "agentcontainer selftest --json",
+        run: selftest::run,
     },
     Command {
         name: "send",

@@ -6,6 +6,7 @@ use crate::capsule::{registry_file, Policy};
 use crate::journal;
 use crate::plain::{only_from_object, plain_error};
 use crate::roster::identities::{self, Trust};
+use crate::sandbox::Wanted;
 use crate::state::Fsync;
 use crate::wire::{Address, Secret};
 use serde::Deserialize;
@@ -116,6 +117,12 @@ pub struct Keys {
     pub agent_memory_bytes: u64,
     /// RLIMIT_NOFILE of an agent's process.
     pub agent_open_files: u64,
+    /// RLIMIT_FSIZE of an agent's process.
+    pub agent_file_bytes: u64,
+    /// RLIMIT_NPROC of agents together.
+    pub agent_processes: u64,
+    /// How much of the sandbox is wanted around agents' processes.
+    pub sandbox: Wanted,
     /// A text for `ctx.prompt()`.
     pub prompt_file: Option<PathBuf>,
     /// The policy that capsules of agents are checked under.
@@ -211,6 +218,9 @@ impl Default for Keys {
             allow_site_packages: false,
             agent_memory_bytes: 2 << 30,
             agent_open_files: 1024,
+            agent_file_bytes: 4 << 30,
+            agent_processes: 512,
+            sandbox: Wanted::default(),
             prompt_file: None,
             capsule_policy: None,
             trust_registry: None,
@@ -299,6 +309,9 @@ keys! {
         allow_site_packages,
         agent_memory_bytes,
         agent_open_files,
+        agent_file_bytes,
+        agent_processes,
+        sandbox,
         memory_fsync,
         journal_file_bytes,
         journal_files,
@@ -444,6 +457,8 @@ impl Keys {
         }
         at_least("agent_memory_bytes", self.agent_memory_bytes as f64, 64e6)?;
         at_least("agent_open_files", self.agent_open_files as f64, 64.0)?;
+        at_least("agent_file_bytes", self.agent_file_bytes as f64, 65536.0)?;
+        at_least("agent_processes", self.agent_processes as f64, 8.0)?;
         at_least("journal_file_bytes", self.journal_file_bytes as f64, 4096.0)?;
         at_least("journal_files", self.journal_files as f64, 1.0)?;
         if !self.container_name.is_empty() {

@@ -31,7 +31,7 @@ impl Node {
             "uptime_s": self.started.elapsed().as_secs(),
             "python": self.pool.python_version(),
             "allow_subprocess": keys.allow_subprocess,
-            "sandbox": "none",
+            "sandbox": self.pool.sandbox().level().to_string(),
             "signers": signers,
             "counters": {
                 "requests": count(&self.counters.requests),

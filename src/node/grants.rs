@@ -8,6 +8,8 @@ use crate::log::Level;
 use crate::roster::grants::{Grant, Refusal, Word};
 use crate::wire::{Code, Failure};
 use serde_json::{json, Value};
+use std::collections::BTreeSet;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -18,6 +20,16 @@ impl Node {
     /// What an agent is granted now.
     pub fn grant_of(&self, record: &Record) -> Arc<Grant> {
         self.grants.of(&record.id, word(record.origin))
+    }
+
+    /// The directories that an agent with `ManageRootAgent` reaches: of every other agent here its own, and
+    /// what the operator put beside it. Sorted.
+    pub fn directories_but_of(&self, id: &str) -> (Vec<PathBuf>, Vec<PathBuf>) {
+        let mut others: BTreeSet<String> = self.agents().iter().map(|record| record.id.clone()).collect();
+        others.extend(self.declared());
+        others.remove(id);
+        let of = |name| others.iter().filter_map(|other| self.directory_of(other, name)).collect();
+        (of("state"), of("config"))
     }
 
     /// `set_grant`.

@@ -89,7 +89,11 @@ impl Node {
             sealed: None,
         };
         let record = Record::new(self.new_life(spec, memory.clone()), generation, sequence, arrived);
-        let kept = record.prepare().and_then(|()| record.harness().commit(memory.as_deref()));
+        let kept = record
+            .harness()
+            .make()
+            .and_then(|()| record.prepare())
+            .and_then(|()| record.harness().commit(memory.as_deref()));
         if let Err(error) = kept {
             let _ = record.harness().discard(); // the next start tries again
             return Err(written(error));

@@ -85,6 +85,15 @@ impl Node {
         self.home(id).join("config").is_dir()
     }
 
+    /// Where an agent's `state` or `config` is, or would be; none where no such agent is here or declared.
+    pub fn directory_of(&self, id: &str, name: &str) -> Option<PathBuf> {
+        match self.agent(id) {
+            Some(record) if name == "state" => Some(record.state_dir().to_path_buf()),
+            None if check_id(id).is_err() || !self.is_declared(id) => None,
+            _ => Some(self.home(id).join(name)),
+        }
+    }
+
     /// How an agent stands, in a word, and whether it has a process.
     pub(super) fn state_of(&self, id: &str) -> (&'static str, bool) {
         match (self.agent(id), self.stop_word(id)) {

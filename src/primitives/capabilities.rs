@@ -90,6 +90,19 @@ impl Allowed<'_> {
             && (self.manager || group != SCHEDULING)
     }
 
+    /// Whether the agent reaches other agents' files.
+    ///
+    /// # Errors
+    /// `forbidden`, naming what is missing.
+    pub fn check_root(&self) -> Result<(), CallError> {
+        let root = groups::MANAGE_ROOT_AGENT;
+        match (self.has(root), self.grant.has(root)) {
+            (true, _) => Ok(()),
+            (_, true) => Err(CallError::new("forbidden", format!("{} does not ask for {root}", self.agent))),
+            _ => Err(CallError::new("forbidden", format!("the node does not grant {} {root}", self.agent))),
+        }
+    }
+
     /// Whether the agent may make this call.
     ///
     /// # Errors

@@ -2,7 +2,7 @@
 //! primitive.
 
 use super::capabilities::{self, Allowed, Asked};
-use super::{audit, files, http, manage, run, search, DataRoot};
+use super::{agent_files, audit, files, http, manage, run, search, DataRoot};
 use crate::agent::host::{CallError, Host, HostCall};
 use crate::agent::output::without_secret;
 use crate::base64;
@@ -11,8 +11,10 @@ use crate::node::messages::Mode;
 use crate::node::travel::Journey;
 use crate::node::{federation, MakeHost, Node, Record};
 use crate::roster::grants::Grant;
+use crate::roster::groups::MANAGE_ROOT_AGENT;
 use crate::roster::schedules::{Edit, New};
 use crate::roster::scope::Scope;
+use crate::sandbox::Rights;
 use crate::sync::lock;
 use crate::throttle::Throttle;
 use crate::wire::{Failure, Secret};
@@ -95,6 +97,17 @@ impl Host for Desk {
         answered
     }
 
+    fn rights(&self) -> Rights {
+        let Some(record) = self.record.upgrade() else { return Rights::default() };
+        let grant = self.node.grant_of(&record);
+        let allowed = self.allowed(&record, &grant);
+        let (managed, managed_config) = match allowed.has(MANAGE_ROOT_AGENT) {
+            true => self.node.directories_but_of(&self.id),
+            false => Default::default(),
+        };
+        Rights { exec: allowed.has("run"), sockets: allowed.has("sockets"), managed, managed_config }
+    }
+
     fn printed(&self, line: &str) {
         self.say(line.len(), || self.node.log.agent(&self.id, "agent_printed", line));
     }
@@ -157,6 +170,10 @@ impl Desk {
             "agent_status" => {
                 manage::agent_status(&self.node, args::<StatusArgs>(&call)?.agent_id.as_deref())
             }
+            "agent_files" | "read_agent_file" | "write_agent_file" => {
+                allowed.check_root()?;
+                self.agent_file(&call)
+            }
             "deploy_log" => manage::deploy_log(&self.node, args::<LogOfArgs>(&call)?.limit, call.deadline),
             other => Err(CallError::new("bad_payload", format!("there is no ctx method {other:?}"))),
         }
@@ -211,6 +228,27 @@ struct ReadArgs {
     path: String,
     #[serde(default)]
     binary: bool,
+}
+
+#[derive(Deserialize)]
+struct AgentArgs {
+    agent_id: String,
+}
+
+#[derive(Deserialize)]
+struct AgentReadArgs {
+    agent_id: String,
+    path: String,
+    #[serde(default)]
+    binary: bool,
+}
+
+#[derive(Deserialize)]
+struct AgentWriteArgs {
+    agent_id: String,
+    path: String,
+    body: Option<String>,
+    body_base64: Option<String>,
 }
 
 #[derive(Deserialize)]
@@ -341,12 +379,37 @@ impl Desk {
         }))
     }
 
+    /// How many bytes of a file a call gives at most: what goes over the bridge is at most a line, and base64
+    /// takes a third more.
+    fn most_read(&self) -> u64 {
+        (self.node.config().keys.max_message_bytes as u64 / 2).min(files::MAX_FILE_BYTES)
+    }
+
     fn read_file(&self, args: ReadArgs, scope: Option<&Scope>) -> Answer {
         in_paths(scope, "read_file", &args.path)?;
-        // What goes over the bridge is at most a line; base64 takes a third more.
-        let most = (self.node.config().keys.max_message_bytes as u64 / 2).min(files::MAX_FILE_BYTES);
-        let content = files::read_file(&self.data_root, &args.path, most, args.binary)?;
+        let content = files::read_file(&self.data_root, &args.path, self.most_read(), args.binary)?;
         answer(&content.text.or(content.base64))
+    }
+
+    fn agent_file(&self, call: &HostCall) -> Answer {
+        match call.name.as_str() {
+            "agent_files" => answer(&agent_files::list(&self.node, &args::<AgentArgs>(call)?.agent_id)?),
+            "read_agent_file" => {
+                let args: AgentReadArgs = args(call)?;
+                let most = self.most_read();
+                answer(&agent_files::read(&self.node, &args.agent_id, &args.path, most, args.binary)?)
+            }
+            _ => {
+                let args: AgentWriteArgs = args(call)?;
+                let content = match (args.body, args.body_base64) {
+                    (Some(text), None) => text.into_bytes(),
+                    (None, Some(text)) => base64::decode(&text)
+                        .map_err(|why| CallError::new("bad_payload", format!("the content: {why}")))?,
+                    _ => return Err(CallError::new("bad_payload", "the content must be text or bytes")),
+                };
+                answer(&agent_files::write(&self.node, &args.agent_id, &args.path, &content)?)
+            }
+        }
     }
 
     fn search_files(&self, args: SearchArgs, scope: Option<&Scope>, deadline: Instant) -> Answer {
@@ -375,6 +438,7 @@ impl Desk {
         let setup = run::RunSetup {
             supervisor: &self.node.pool.settings().self_exe,
             directory: home,
+            hidden: self.node.pool.sandbox().hidden(),
             environment: &environment,
         };
         answer(&run::run(&setup, &args.command, within(args.timeout, deadline)?)?)

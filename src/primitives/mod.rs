@@ -4,6 +4,7 @@
 //! as parameters, what they found goes out as a struct that serialises, and what went wrong as a
 //! [`crate::agent::host::CallError`].
 
+mod agent_files;
 mod audit;
 pub mod capabilities;
 pub mod data_root;

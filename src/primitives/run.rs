@@ -37,6 +37,9 @@ pub struct RunSetup<'a> {
     pub supervisor: &'a Path,
     /// The command's working directory (the data root).
     pub directory: &'a Path,
+    /// A folder whose files the command does not reach, where the kernel can keep it from them, but for those in
+    /// `directory`: the state directory.
+    pub hidden: Option<&'a Path>,
     /// The command's whole environment; nothing of the node's is added.
     pub environment: &'a [(String, String)],
 }
@@ -154,6 +157,8 @@ impl Running {
         let (stderr, stderr_end) = Output::pipe()?;
         let supervisor = Command::new(setup.supervisor)
             .arg(supervise::ARGUMENT)
+            .arg(setup.hidden.unwrap_or(Path::new("")))
+            .arg(setup.directory)
             .args(command)
             .env_clear()
             .envs(setup.environment.iter().map(|(name, value)| (name, value)))
