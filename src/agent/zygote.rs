@@ -497,12 +497,8 @@ impl Running {
     fn hear(&self, report: &[u8]) {
         match serde_json::from_slice(report) {
             Ok(Report::Ready { ready, reported }) => {
-                *lock(&self.state) = match self.sandbox.ready(reported) {
-                    Ok(()) => State::Ready(ready),
-                    Err(error) => {
-                        State::Dead(format!("looking at where its library is: {error}"), kind_of(&error))
-                    }
-                };
+                self.sandbox.ready(reported);
+                *lock(&self.state) = State::Ready(ready);
                 self.changed.notify_all();
             }
             Ok(Report::Pong { pong }) => {

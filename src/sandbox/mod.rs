@@ -120,15 +120,7 @@ pub struct Sandbox {
     /// Whether it runs as root, whose processes the kernel does not count.
     root: bool,
     /// What the zygote that runs now reported.
-    ready: Mutex<Option<Arc<Ready>>>,
-}
-
-/// A zygote's report, and what it is good for.
-struct Ready {
-    reported: Reported,
-    /// What its workers may read, held open; the second kind may also be executed.
-    library: Vec<Place>,
-    programs: Vec<Place>,
+    ready: Mutex<Option<Arc<Reported>>>,
 }
 
 impl Sandbox {
@@ -166,19 +158,10 @@ impl Sandbox {
     }
 
     /// Takes a zygote's report.
-    ///
-    /// # Errors
-    /// A place that it names can't be opened.
-    pub fn ready(&self, mut reported: Reported) -> io::Result<()> {
+    pub fn ready(&self, mut reported: Reported) {
         // The root of everything is nobody's library.
         reported.paths.retain(|path| path.is_absolute() && path.components().count() > 1);
-        let open = |paths: &[PathBuf]| -> io::Result<Vec<Place>> {
-            paths.iter().filter_map(|path| Place::open(path).transpose()).collect()
-        };
-        let programs: Vec<PathBuf> = landlock::PROGRAMS.map(PathBuf::from).into();
-        let ready = Ready { library: open(&reported.paths)?, programs: open(&programs)?, reported };
-        *crate::sync::lock(&self.ready) = Some(Arc::new(ready));
-        Ok(())
+        *crate::sync::lock(&self.ready) = Some(Arc::new(reported));
     }
 
     /// What is in force; before the first zygote has reported, what this kernel has.
@@ -188,7 +171,7 @@ impl Sandbox {
         }
         let ready = crate::sync::lock(&self.ready).clone();
         let mut missing = Vec::new();
-        let no_ctypes = ready.as_ref().is_some_and(|ready| !ready.reported.ctypes);
+        let no_ctypes = ready.as_ref().is_some_and(|ready| !ready.ctypes);
         if no_ctypes {
             missing.push("files, sockets and programs are open, because this Python has no ctypes".into());
         } else {
@@ -201,7 +184,7 @@ impl Sandbox {
             let what = "an agent that may start programs can start any number of them";
             missing.push(format!("{what}, because the node runs as root"));
         }
-        missing.extend(ready.iter().flat_map(|ready| ready.reported.missing.iter().cloned()));
+        missing.extend(ready.iter().flat_map(|ready| ready.missing.iter().cloned()));
         match missing.is_empty() {
             true => Level::Full,
             false if !self.filters && (no_ctypes || self.landlock == 0) => Level::None(missing.join("; ")),
@@ -209,7 +192,7 @@ impl Sandbox {
         }
     }
 
-    fn missing_of_landlock(&self, ready: Option<&Ready>, missing: &mut Vec<String>) {
+    fn missing_of_landlock(&self, ready: Option<&Reported>, missing: &mut Vec<String>) {
         match self.landlock {
             0 => missing.push("files are open, because this kernel has no Landlock".into()),
             version => {
@@ -225,7 +208,7 @@ impl Sandbox {
         }
         let Some(state_dir) = &self.state_dir else { return };
         let programs = landlock::PROGRAMS.map(PathBuf::from);
-        let reported = ready.map(|ready| &ready.reported.paths);
+        let reported = ready.map(|ready| &ready.paths);
         if let Some(holder) =
             landlock::holder(programs.iter().chain(reported.into_iter().flatten()), state_dir)
         {
@@ -238,13 +221,13 @@ impl Sandbox {
     /// is needed, `seccomp`, `processes`; an empty name is no part of the sandbox.
     pub fn has(&self, layer: &str) -> bool {
         let ready = crate::sync::lock(&self.ready).clone();
-        let sealed = ready.as_ref().is_some_and(|ready| ready.reported.ctypes);
+        let sealed = ready.as_ref().is_some_and(|ready| ready.ctypes);
         match layer.strip_prefix("landlock") {
             Some(version) => sealed && self.landlock >= version.parse().unwrap_or(1),
             None => match layer {
                 "seccomp" => sealed && self.filters,
                 "run" => self.landlock > 0,
-                "processes" => !self.root && ready.is_some_and(|ready| ready.reported.missing.is_empty()),
+                "processes" => !self.root && ready.is_some_and(|ready| ready.missing.is_empty()),
                 _ => true,
             },
         }
@@ -285,7 +268,7 @@ impl Sandbox {
         own: Option<&Path>,
     ) -> io::Result<Option<(Seal, Option<OwnedFd>)>> {
         let ready = crate::sync::lock(&self.ready).clone();
-        let Some(ready) = ready.filter(|ready| ready.reported.ctypes && self.wanted != Wanted::Off) else {
+        let Some(ready) = ready.filter(|ready| ready.ctypes && self.wanted != Wanted::Off) else {
             return Ok(None);
         };
         let ruleset = match self.landlock {
@@ -298,13 +281,13 @@ impl Sandbox {
         Ok(Some((Seal { landlock: ruleset.is_some(), filter }, ruleset)))
     }
 
-    fn ruleset(&self, ready: &Ready, rights: &Rights, pid: i32, own: Option<&Path>) -> io::Result<OwnedFd> {
+    fn ruleset(&self, ready: &Reported, rights: &Rights, pid: i32, own: Option<&Path>) -> io::Result<OwnedFd> {
         let rules = Ruleset::new(self.landlock, rights.sockets)?;
         let programs = if rights.exec { Access::ReadExecute } else { Access::Read };
-        for place in ready.library.iter().chain(&ready.programs) {
-            rules.allow(place, programs)?;
+        let library = ready.paths.iter().map(PathBuf::as_path);
+        for path in library.chain(landlock::PROGRAMS.map(Path::new)) {
+            rules.allow_path(path, programs)?;
         }
-        // Opened anew: these files are replaced from time to time.
         for path in landlock::READABLE {
             rules.allow_path(Path::new(path), Access::Read)?;
         }
@@ -360,7 +343,7 @@ mod tests {
             ready: Mutex::new(None),
         };
         if let Some(reported) = reported {
-            sandbox.ready(reported).unwrap();
+            sandbox.ready(reported);
         }
         sandbox
     }

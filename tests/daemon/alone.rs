@@ -68,7 +68,9 @@ fn what_an_agent_leaves_behind_holds_neither_port_nor_files_nor_lock() {
     let mut node = home.server("n", &[&own_address(), "--log-file", log.to_str().unwrap()]);
     let made = home.run(&["deploy", &home.agent("detaches", DAEMONIZES), &node.at(), "--state-dir", "n"]);
     let forked = Leftover(i32::try_from(made.exits(0).json().as_i64().unwrap()).unwrap());
-    let note = home.path("note");
+    // Beside the state directory, where a command may write: not right in a folder on the way to it.
+    std::fs::create_dir(home.path("notes")).unwrap();
+    let note = home.path("notes/note");
     let message = format!("{note:?}");
     let asker = home.command(&["invoke", "detaches", &node.at(), "--state-dir", "n", "--message", &message]);
     let mut asker = { asker }.spawn().unwrap();
