@@ -14,6 +14,7 @@ use crate::agent::Settings;
 use crate::log::{Form, Level, Log, Show, Target};
 use crate::node::{config, Admits, Config, Keys, Node, Parts};
 use crate::primitives::{desk, DataRoot};
+use crate::sandbox::{self, Owner};
 use crate::server::admin_socket::AdminSocket;
 use crate::server::Server;
 use crate::wire::Address;
@@ -48,6 +49,8 @@ pub struct Start {
     pub restored: bool,
     /// This program's file (`/proc/self/exe` but in tests).
     pub self_exe: PathBuf,
+    /// Is given the node before it serves anyone.
+    pub before_serving: fn(&Arc<Node>),
 }
 
 /// Where a node's log goes.
@@ -74,6 +77,7 @@ impl Start {
             admits: Admits::Anyone,
             restored: false,
             self_exe: Settings::default().self_exe,
+            before_serving: |_| {},
         }
     }
 }
@@ -132,7 +136,7 @@ pub struct Running {
 /// # Errors
 /// What could not be done, and to what; or who has the state directory.
 pub fn start(start: Start) -> Result<Running, NotStarted> {
-    let Start { mut keys, config_file, show, out, form, admits, restored, self_exe } = start;
+    let Start { mut keys, config_file, show, out, form, admits, restored, self_exe, before_serving } = start;
     let address = Address::new(&keys.listen_host, keys.listen_port).map_err(|why| why.to_string())?;
     // A name may be made of the port. Any free one is only known once it is bound, and bound it disturbs nobody.
     let early = if address.port == 0 { Some(bind(&address)?) } else { None };
@@ -178,6 +182,7 @@ pub fn start(start: Start) -> Result<Running, NotStarted> {
         file_bytes: keys.agent_file_bytes,
         processes: keys.agent_processes,
         sandbox: keys.sandbox,
+        user: agent_user(&keys, &state_dir)?,
         state_dir: Some(state_dir.clone()),
         inbox_length: keys.inbox_length,
         max_frame_bytes: keys.max_message_bytes + (1 << 20),
@@ -195,6 +200,7 @@ pub fn start(start: Start) -> Result<Running, NotStarted> {
         restored,
     };
     let node = Node::new(parts)?;
+    before_serving(&node);
     let server = Server::start(Arc::clone(&node), listener)?;
     let admin = match AdminSocket::start(&node, &state_dir) {
         Ok(admin) => Some(admin),
@@ -215,6 +221,24 @@ pub fn start(start: Start) -> Result<Running, NotStarted> {
     running.node.log.event(Level::Info, "listening", &fields);
     running.node.note_start(&bound.to_string());
     Ok(running)
+}
+
+/// As whom agents run.
+fn agent_user(keys: &Keys, state_dir: &Path) -> Result<Option<Owner>, String> {
+    let Some(user) = &keys.agent_user else { return Ok(None) };
+    if !rustix::process::geteuid().is_root() {
+        return Err(format!(
+            "agent_user {user:?}: only a node that runs as root can run agents as another user"
+        ));
+    }
+    let owner = Owner::find(user).map_err(|why| format!("agent_user: {why}"))?;
+    match sandbox::closed_above(state_dir) {
+        None => Ok(Some(owner)),
+        Some(folder) => Err(format!(
+            "agent_user: agents would not reach their own directories, because {} is closed to other users; take another state_dir",
+            folder.display()
+        )),
+    }
 }
 
 /// Listens. SO_REUSEADDR is set, so that connections of a node that has just ended do not matter.

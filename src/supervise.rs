@@ -22,6 +22,7 @@
 
 pub(crate) mod tree;
 
+use crate::sandbox::{kernel, Owner};
 use rustix::event::{poll, PollFd, PollFlags, Timespec};
 use rustix::io::{fcntl_dupfd_cloexec, Errno};
 use rustix::process::{Pid, PidfdFlags, WaitOptions, WaitStatus};
@@ -101,10 +102,16 @@ fn supervise() -> Result<Report, Errno> {
     rustix::thread::set_no_new_privs(true)?;
 
     let mut arguments = std::env::args_os().skip(2);
+    let user = arguments.next().unwrap_or_default();
     let (hidden, shown) = (arguments.next().unwrap_or_default(), arguments.next().unwrap_or_default());
     if !hidden.is_empty() {
         let kept = crate::sandbox::hide(Path::new(&hidden), Path::new(&shown));
         kept.map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::PERM))?;
+    }
+    if !user.is_empty() {
+        let user = user.to_str().and_then(Owner::parse).ok_or(Errno::INVAL)?;
+        kernel::become_user(user.uid, user.gid)
+            .map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::PERM))?;
     }
     let mut command = Command::new(arguments.next().unwrap_or_default());
     command.args(arguments).stdin(Stdio::null());

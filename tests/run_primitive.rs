@@ -27,8 +27,13 @@ fn run_marked(
     if let Ok(path) = std::env::var("PATH") {
         environment[0].1 = path; // python3 may live elsewhere here
     }
-    let setup =
-        RunSetup { supervisor: Path::new(SUPERVISOR), directory, hidden: None, environment: &environment };
+    let setup = RunSetup {
+        supervisor: Path::new(SUPERVISOR),
+        directory,
+        user: None,
+        hidden: None,
+        environment: &environment,
+    };
     let command: Vec<String> = command.iter().map(|&word| word.to_owned()).collect();
     run(&setup, &command, timeout)
 }

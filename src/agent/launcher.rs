@@ -4,7 +4,7 @@
 //! signal, subreaper, no_new_privs, the general seccomp filter) holds for the interpreter and everything it
 //! forks, without any code between fork and exec in the threaded node.
 
-use crate::sandbox::{self, filter, kernel};
+use crate::sandbox::{self, filter, kernel, Owner};
 use rustix::fs::{memfd_create, MemfdFlags};
 use rustix::io::{fcntl_dupfd_cloexec, fcntl_setfd, FdFlags};
 use std::ffi::OsString;
@@ -53,6 +53,10 @@ fn prepare(plan: &[&str]) -> io::Result<(File, OwnedFd)> {
     let plans = |word: &str| plan.contains(&word);
     // The node holds back the signals that it waits for; an agent must not.
     crate::sys::unblock_signals();
+    if let Some(user) = plan.iter().find_map(|word| word.strip_prefix("user=")) {
+        let user = Owner::parse(user).ok_or(io::ErrorKind::InvalidInput)?;
+        kernel::become_user(user.uid, user.gid)?;
+    }
     // Before the death signal is set: a process whose rights change loses it.
     let mut missing = Vec::new();
     if plans("namespaces") {

@@ -28,7 +28,7 @@ pub use process::{Done, HookError};
 pub use turn::NoTurn;
 pub use zygote::{Ending, Fate};
 
-use crate::sandbox::Wanted;
+use crate::sandbox::{Owner, Wanted};
 use std::path::PathBuf;
 
 /// What the node decides about its agents' processes.
@@ -53,6 +53,8 @@ pub struct Settings {
     pub processes: u64,
     /// How much of the sandbox is wanted around it.
     pub sandbox: Wanted,
+    /// As whom agents run, where the node is root's.
+    pub user: Option<Owner>,
     /// The node's state directory, which agents must not see.
     pub state_dir: Option<PathBuf>,
     /// How many messages may wait for one agent.
@@ -75,6 +77,7 @@ impl Default for Settings {
             file_bytes: 4 << 30,
             processes: 512,
             sandbox: Wanted::default(),
+            user: None,
             state_dir: None,
             inbox_length: 64,
             calls_at_once: 64,

@@ -41,7 +41,7 @@ impl Pool {
     /// No thread could be started.
     pub fn new(settings: Settings, notice: Notice) -> io::Result<Arc<Self>> {
         let settings = Arc::new(settings);
-        let sandbox = Arc::new(Sandbox::new(settings.sandbox, settings.state_dir.clone()));
+        let sandbox = Arc::new(Sandbox::new(settings.sandbox, settings.state_dir.clone(), settings.user));
         let zygote = Zygote::new(Arc::clone(&settings), Arc::clone(&sandbox), notice);
         let pool = Arc::new(Pool {
             inbox_length: Arc::new(AtomicUsize::new(settings.inbox_length)),

@@ -6,7 +6,7 @@ use super::{detach, out, secrets};
 use crate::boot::{self, NotStarted, Out, Running, Start};
 use crate::log::{Form, Level};
 use crate::node::config::OneOrMore;
-use crate::node::Keys;
+use crate::node::{Keys, Node};
 use crate::sys::{self, Signals};
 use crate::wire::Address;
 use rustix::event::{poll, PollFd, PollFlags, Timespec};
@@ -46,6 +46,7 @@ pub fn run(given: &Given) -> Result<(), Fault> {
         out,
         form: asked.form,
         restored: asked.restored,
+        before_serving: log_panics,
         ..Start::new(asked.keys()?)
     };
     let running = match boot::start(start) {
@@ -54,7 +55,6 @@ pub fn run(given: &Given) -> Result<(), Fault> {
         Err(why) => return Err(Fault::Local(why.to_string())),
     };
     let end = asked.span.as_ref().map(|(_, span)| Instant::now() + *span);
-    log_panics(&running);
     tell(&asked, &running)?;
     let reload = reloader(asked.clone(), Arc::clone(&running))?;
     let why = serve(&signals, end, &terminal, &running, &reload);
@@ -158,8 +158,8 @@ fn reloader(asked: Asked, running: Arc<Running>) -> Result<SyncSender<()>, Fault
 }
 
 /// Sends what a panic says to the log: standard error may be nobody's.
-fn log_panics(running: &Running) {
-    let node = Arc::downgrade(&running.node);
+fn log_panics(node: &Arc<Node>) {
+    let node = Arc::downgrade(node);
     std::panic::set_hook(Box::new(move |panic| {
         let Some(node) = node.upgrade() else { return };
         let payload = panic.payload();

@@ -121,6 +121,8 @@ pub struct Keys {
     pub agent_file_bytes: u64,
     /// RLIMIT_NPROC of agents together.
     pub agent_processes: u64,
+    /// As whom agents run where the node is root's: a name, or `UID:GID`.
+    pub agent_user: Option<String>,
     /// How much of the sandbox is wanted around agents' processes.
     pub sandbox: Wanted,
     /// A text for `ctx.prompt()`.
@@ -220,6 +222,7 @@ impl Default for Keys {
             agent_open_files: 1024,
             agent_file_bytes: 4 << 30,
             agent_processes: 512,
+            agent_user: None,
             sandbox: Wanted::default(),
             prompt_file: None,
             capsule_policy: None,
@@ -311,6 +314,7 @@ keys! {
         agent_open_files,
         agent_file_bytes,
         agent_processes,
+        agent_user,
         sandbox,
         memory_fsync,
         journal_file_bytes,

@@ -8,8 +8,10 @@ use super::files;
 use crate::agent::host::CallError;
 use crate::log::clipped;
 use crate::node::Node;
+use rustix::fd::OwnedFd;
 use rustix::fs::{AtFlags, Mode, OFlags};
 use rustix::io::Errno;
+use rustix::process::{Gid, Uid};
 use serde::Serialize;
 use std::fs::File;
 use std::io::{self, Write};
@@ -128,7 +130,7 @@ fn open(dir: &Path) -> Result<Option<DataRoot>, CallError> {
     }
 }
 
-fn make_folders(root: &DataRoot, folders: &str) -> Result<rustix::fd::OwnedFd, CallError> {
+fn make_folders(root: &DataRoot, folders: &str) -> Result<OwnedFd, CallError> {
     let folder = |path: &str| match root.open_node(path) {
         Ok(data_root::Node::Directory(dir)) => Ok(dir),
         Ok(data_root::Node::File(..)) => {
@@ -146,7 +148,16 @@ fn make_folders(root: &DataRoot, folders: &str) -> Result<rustix::fd::OwnedFd, C
         here = match folder(&so_far) {
             Err(error) if error.code == "not_found" => {
                 match rustix::fs::mkdirat(&here, name, Mode::RWXU) {
-                    Ok(()) | Err(Errno::EXIST) => {}
+                    Ok(()) => {
+                        let made = folder(&so_far)?;
+                        given_like(&here, &made).map_err(|error| {
+                            CallError::new(
+                                "internal",
+                                format!("making `{}`: {error}", clipped(&so_far, SHOWN)),
+                            )
+                        })?;
+                    }
+                    Err(Errno::EXIST) => {}
                     Err(error) => {
                         let text = format!("making `{}`: {error}", clipped(&so_far, SHOWN));
                         return Err(CallError::new("internal", text));
@@ -160,13 +171,26 @@ fn make_folders(root: &DataRoot, folders: &str) -> Result<rustix::fd::OwnedFd, C
     Ok(here)
 }
 
-fn replace(folder: &rustix::fd::OwnedFd, file: &str, content: &[u8]) -> io::Result<()> {
+/// Makes what the node has made its folder's owner's: as root, agents run as somebody else.
+fn given_like(folder: &OwnedFd, made: &OwnedFd) -> io::Result<()> {
+    let told = rustix::fs::fstat(folder)?;
+    let owner = (Uid::from_raw(told.st_uid), Gid::from_raw(told.st_gid));
+    match owner == (rustix::process::geteuid(), rustix::process::getegid()) {
+        true => Ok(()),
+        false => Ok(rustix::fs::fchown(made, Some(owner.0), Some(owner.1))?),
+    }
+}
+
+fn replace(folder: &OwnedFd, file: &str, content: &[u8]) -> io::Result<()> {
     static NEXT: AtomicU64 = AtomicU64::new(0);
     let beside = format!(".new.{}.{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
     let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let written = rustix::fs::openat(folder, &beside, flags, Mode::RUSR | Mode::WUSR)
         .map_err(io::Error::from)
-        .and_then(|new| File::from(new).write_all(content))
+        .and_then(|new| {
+            given_like(folder, &new)?;
+            File::from(new).write_all(content)
+        })
         .and_then(|()| Ok(rustix::fs::renameat(folder, &beside, folder, file)?));
     written.inspect_err(|_| {
         let _ = rustix::fs::unlinkat(folder, &beside, AtFlags::empty());

@@ -438,6 +438,7 @@ impl Desk {
         let setup = run::RunSetup {
             supervisor: &self.node.pool.settings().self_exe,
             directory: home,
+            user: self.node.pool.sandbox().user(),
             hidden: self.node.pool.sandbox().hidden(),
             environment: &environment,
         };

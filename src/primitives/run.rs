@@ -6,6 +6,7 @@
 
 use super::{deadline_after, with_partial};
 use crate::agent::host::CallError;
+use crate::sandbox::Owner;
 use crate::supervise::{self, tree, Report};
 use rustix::event::{poll, PollFd, PollFlags, Timespec};
 use rustix::io::Errno;
@@ -35,6 +36,8 @@ const SWEEP_TIME: Duration = Duration::from_secs(1);
 pub struct RunSetup<'a> {
     /// The binary that is executed as the supervisor: [`RunSetup::THIS_BINARY`], save in tests.
     pub supervisor: &'a Path,
+    /// As whom it runs, if not as the node does.
+    pub user: Option<Owner>,
     /// The command's working directory (the data root).
     pub directory: &'a Path,
     /// A folder whose files the command does not reach, where the kernel can keep it from them, but for those in
@@ -157,6 +160,7 @@ impl Running {
         let (stderr, stderr_end) = Output::pipe()?;
         let supervisor = Command::new(setup.supervisor)
             .arg(supervise::ARGUMENT)
+            .arg(setup.user.map(|user| user.to_string()).unwrap_or_default())
             .arg(setup.hidden.unwrap_or(Path::new("")))
             .arg(setup.directory)
             .args(command)

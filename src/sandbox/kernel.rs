@@ -111,6 +111,26 @@ pub fn unshare(flags: libc::c_int) -> io::Result<()> {
     }
 }
 
+/// Makes the calling process another user's, for good. It has a single thread.
+///
+/// # Errors
+/// What the kernel says; then it is not to go on.
+pub fn become_user(uid: u32, gid: u32) -> io::Result<()> {
+    // SAFETY: numbers only, and no groups at a null pointer with a length of 0. The groups go first: afterwards
+    // they can't be changed.
+    let done = unsafe {
+        libc::setgroups(0, std::ptr::null()) == 0
+            && libc::setresgid(gid, gid, gid) == 0
+            && libc::setresuid(uid, uid, uid) == 0
+    };
+    if !done {
+        return Err(io::Error::last_os_error());
+    }
+    // What is in /proc/self is root's after this change, and this process writes there.
+    rustix::process::set_dumpable_behavior(rustix::process::DumpableBehavior::Dumpable)?;
+    Ok(())
+}
+
 /// Takes every capability out of the bounding set, so that no program that is executed gains one.
 pub fn drop_capabilities() {
     for capability in 0..64 {

@@ -14,10 +14,12 @@
 pub mod filter;
 pub mod kernel;
 mod landlock;
+mod owner;
 mod syscalls;
 
 pub use landlock::hide;
 use landlock::{Access, Place, Ruleset};
+pub use owner::{closed_above, Owner};
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::io;
@@ -115,24 +117,28 @@ pub fn filters_for_python() -> String {
 pub struct Sandbox {
     wanted: Wanted,
     state_dir: Option<PathBuf>,
+    /// As whom agents run, if not as the node does.
+    user: Option<Owner>,
     landlock: u32,
     filters: bool,
-    /// Whether it runs as root, whose processes the kernel does not count.
+    /// Whether agents run as root, whose processes the kernel does not count.
     root: bool,
     /// What the zygote that runs now reported.
     ready: Mutex<Option<Arc<Reported>>>,
 }
 
 impl Sandbox {
-    /// Looks at what the kernel has. No agent gets at `state_dir` but where its rights say so.
-    pub fn new(wanted: Wanted, state_dir: Option<PathBuf>) -> Sandbox {
+    /// Looks at what the kernel has. No agent gets at `state_dir` but where its rights say so. Agents
+    /// run as `user`.
+    pub fn new(wanted: Wanted, state_dir: Option<PathBuf>, user: Option<Owner>) -> Sandbox {
         let used = wanted != Wanted::Off;
         let landlock = if !used || lacks("landlock") { 0 } else { kernel::landlock_version() };
         let filters = used && filter::KNOWN && !lacks("seccomp") && kernel::has_filters();
-        let root = rustix::process::geteuid().is_root();
+        let root = user.is_none() && rustix::process::geteuid().is_root();
         Sandbox {
             wanted,
             state_dir,
+            user,
             landlock: landlock.min(oldest()),
             filters,
             root,
@@ -147,10 +153,13 @@ impl Sandbox {
 
     /// What the launcher is told to do, a word each.
     pub fn launcher_plan(&self) -> String {
+        let user = self.user.map(|user| format!("user={user}"));
+        let mut plan: Vec<&str> = user.as_deref().into_iter().collect();
         if self.wanted == Wanted::Off {
-            return "off".into();
+            plan.push("off");
+            return plan.join(",");
         }
-        let mut plan = vec!["namespaces"];
+        plan.push("namespaces");
         plan.extend(self.filters.then_some("filter"));
         plan.extend(lacks("namespaces").then_some("lacks-namespaces"));
         plan.extend(lacks("ctypes").then_some("lacks-ctypes"));
@@ -233,6 +242,11 @@ impl Sandbox {
         }
     }
 
+    /// As whom agents and their commands run, if not as the node does.
+    pub fn user(&self) -> Option<Owner> {
+        self.user
+    }
+
     /// What commands that agents run are kept from: the state directory, unless there is no sandbox.
     pub fn hidden(&self) -> Option<&Path> {
         self.state_dir.as_deref().filter(|_| self.landlock > 0)
@@ -267,6 +281,9 @@ impl Sandbox {
         pid: i32,
         own: Option<&Path>,
     ) -> io::Result<Option<(Seal, Option<OwnedFd>)>> {
+        if let (Some(user), Some(own), Some(top)) = (self.user, own, &self.state_dir) {
+            user.hand_over(own, top)?;
+        }
         let ready = crate::sync::lock(&self.ready).clone();
         let Some(ready) = ready.filter(|ready| ready.ctypes && self.wanted != Wanted::Off) else {
             return Ok(None);
@@ -281,7 +298,13 @@ impl Sandbox {
         Ok(Some((Seal { landlock: ruleset.is_some(), filter }, ruleset)))
     }
 
-    fn ruleset(&self, ready: &Reported, rights: &Rights, pid: i32, own: Option<&Path>) -> io::Result<OwnedFd> {
+    fn ruleset(
+        &self,
+        ready: &Reported,
+        rights: &Rights,
+        pid: i32,
+        own: Option<&Path>,
+    ) -> io::Result<OwnedFd> {
         let rules = Ruleset::new(self.landlock, rights.sockets)?;
         let programs = if rights.exec { Access::ReadExecute } else { Access::Read };
         let library = ready.paths.iter().map(PathBuf::as_path);
@@ -336,6 +359,7 @@ mod tests {
     fn sandbox(wanted: Wanted, landlock: u32, filters: bool, reported: Option<Reported>) -> Sandbox {
         let sandbox = Sandbox {
             wanted,
+            user: None,
             state_dir: Some("/var/x".into()),
             landlock,
             filters,
