@@ -16,6 +16,8 @@ use agentcontainer::journal::Line;
 use agentcontainer::node::messages::{self, check_transfer_id};
 use agentcontainer::node::readers::StateFile;
 use agentcontainer::node::{federation, Keys as NodeKeys};
+use agentcontainer::roster::grants::Grant;
+use agentcontainer::roster::token::{Narrowing, Token};
 use agentcontainer::wire::{self, Address, Form, ReceivedAnswer, Request, RequestOptions, Secret};
 use std::panic::{catch_unwind, AssertUnwindSafe};
 use std::time::{Duration, Instant};
@@ -27,7 +29,7 @@ struct Target {
     run: fn(&[u8]),
 }
 
-const TARGETS: [Target; 20] = [
+const TARGETS: [Target; 21] = [
     Target { name: "envelope", seeds: capsules, run: |data| drop(capsule::Envelope::parse(&normal(data))) },
     Target {
         name: "open",
@@ -45,6 +47,7 @@ const TARGETS: [Target; 20] = [
             let _ = Registry::parse(&text(data), std::path::Path::new("/nowhere"));
         },
     },
+    Target { name: "token", seeds: tokens, run: run_token },
     Target { name: "request", seeds: requests, run: run_request },
     Target { name: "canonical", seeds: documents, run: run_canonical },
     Target { name: "address", seeds: addresses, run: run_address },
@@ -135,6 +138,33 @@ fn text(data: &[u8]) -> String {
 
 fn normal(data: &[u8]) -> String {
     capsule::normalized(&text(data)).into_owned()
+}
+
+/// A token that is read is read again as it was, and no block of it, nor a further one, says more than the first.
+fn run_token(data: &[u8]) {
+    let Ok(token) = Token::read(&text(data)) else { return };
+    let again = Token::read(&token.text()).expect("what is read can be read again");
+    assert!(again.ids().eq(token.ids()) && again.grant() == token.grant());
+    let first = token.says().next().and_then(|(_, says)| says.grant.clone()).expect("the first block grants");
+    assert_eq!(token.grant().beyond(&first), None);
+    if let Ok(narrower) = token.narrow(&Narrowing { grant: Some(first.clone()), ..Narrowing::default() }) {
+        assert_eq!(narrower.grant().beyond(token.grant()), None);
+    }
+}
+
+fn tokens() -> Vec<Vec<u8>> {
+    let key = PrivateKey::generate().expect("random bytes");
+    let grant =
+        serde_json::json!({"groups": ["process", "http"], "scopes": {"run": {"commands": ["ps", "df"]}}});
+    let grant = Grant::read(&grant).expect("a grant");
+    let nodes = ["a", "b"].map(String::from).into_iter().collect();
+    let token = Token::issue(&key, "scout", 1000, 2000, Some(nodes), &grant).expect("a token");
+    let mut narrowed = Grant::default();
+    narrowed.add("run", Some(&serde_json::json!({"commands": ["df"]}))).expect("a scope");
+    let narrowing = Narrowing { expires_at: Some(1500), nodes: None, grant: Some(narrowed) };
+    let second = token.narrow(&narrowing).expect("a narrower one");
+    let third = second.narrow(&Narrowing::default()).expect("a third block");
+    [token, second, third].iter().map(|token| token.text().into_bytes()).collect()
 }
 
 fn run_bundle(data: &[u8]) {

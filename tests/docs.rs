@@ -1,4 +1,4 @@
-//! What the documents show is run: the shell blocks of README.md, OPERATIONS.md and CAPSULE.md in order, PROTOCOL.md's
+//! What the documents show is run: the shell blocks of README.md, OPERATIONS.md, TOKENS.md and CAPSULE.md in order, PROTOCOL.md's
 //! examples, and the policies of CAPSULE-THREATS.md are read.
 
 #[path = "support/mod.rs"]
@@ -128,6 +128,12 @@ fn the_readme_is_run_as_printed() {
 fn the_page_about_running_a_node_is_run_as_printed() {
     let dir = support::TempDir::new("operations-page");
     run_as_printed("docs/OPERATIONS.md", dir.path(), &[binary().parent().unwrap()]);
+}
+
+#[test]
+fn the_page_about_tokens_is_run_as_printed() {
+    let dir = support::TempDir::new("tokens-page");
+    run_as_printed("docs/TOKENS.md", dir.path(), &[binary().parent().unwrap()]);
 }
 
 #[test]

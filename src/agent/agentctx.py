@@ -581,27 +581,39 @@ class Context:
             args["body"] = body
         return self._call("http_request", args)
 
-    def clone(self, destination, payload=None, timeout=None, queue=False):
+    def attenuate(self, grants=None, scopes=None, nodes=None, ttl=None):
+        """A capability token that says no more than `grants`, for `nodes`, for `ttl` seconds, made from the agent's
+        own, for a clone: `clone(destination, token=...)`. What is left out stays as it is; nothing can be added."""
+        if isinstance(grants, str) or isinstance(nodes, str):
+            raise CtxError("bad_payload", "grants and nodes are lists of names")
+        return self._call("attenuate", {
+            "grants": None if grants is None else list(grants), "scopes": scopes,
+            "nodes": None if nodes is None else list(nodes), "ttl": ttl})
+
+    def clone(self, destination, payload=None, timeout=None, queue=False, token=None):
         """A copy of this agent, activated at `destination`; the destination's whole answer.
 
         With `queue`, a destination that can't be reached is no error: the node tries again until it is.
+        With `token`, one that `attenuate` made, the copy has that one.
         """
-        return self._travel("clone", destination, payload, timeout, queue)
+        return self._travel("clone", destination, payload, timeout, queue, token)
 
-    def move(self, destination, payload=None, timeout=None, queue=False):
-        """This agent itself goes to `destination`; the destination's whole answer. `queue`: as `clone`."""
-        return self._travel("move", destination, payload, timeout, queue)
+    def move(self, destination, payload=None, timeout=None, queue=False, token=None):
+        """This agent itself goes to `destination`; the destination's whole answer. `queue`, `token`: as `clone`."""
+        return self._travel("move", destination, payload, timeout, queue, token)
 
     def return_to_stage(self, payload=None, timeout=None, queue=False):
         """Moves home to where the agent was sent from. `queue`: as `clone`."""
         return self._travel("return_to_stage", None, payload, timeout, queue)
 
-    def _travel(self, name, destination, payload, timeout, queue):
+    def _travel(self, name, destination, payload, timeout, queue, token=None):
         args = {"payload": {} if payload is None else payload, "queue": bool(queue)}
         if destination is not None:
             args["destination"] = destination
         if timeout is not None:
             args["timeout"] = timeout
+        if token is not None:
+            args["token"] = token
         memory = self._worker.memory
         text = memory.text()
         if name != "clone":

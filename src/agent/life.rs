@@ -111,7 +111,9 @@ impl Turn {
         host: &dyn Fn() -> Arc<dyn Host>,
     ) -> Result<Arc<Process>, HookError> {
         let life = &self.life;
-        if let Some(process) = lock(&life.process).clone().filter(|process| !process.is_over()) {
+        // Let go of before anything else: ending the process takes the lock again.
+        let running = lock(&life.process).clone().filter(|process| !process.is_over());
+        if let Some(process) = running {
             if host().rights() == *lock(&life.rights) {
                 return Ok(process);
             }

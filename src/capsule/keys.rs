@@ -107,6 +107,20 @@ impl PrivateKey {
         Ok(PrivateKey { key: Box::new(SigningKey::from_bytes(&bytes)) })
     }
 
+    /// The key that is this text, as [`PrivateKey::text`] says it.
+    ///
+    /// # Errors
+    /// It is not the base64 of 32 bytes.
+    pub fn parse(text: &str) -> Result<PrivateKey, CapsuleError> {
+        let bytes = key_bytes(text).ok_or_else(|| CapsuleError::Key("invalid Ed25519 private key".into()))?;
+        Ok(PrivateKey { key: Box::new(SigningKey::from_bytes(&bytes)) })
+    }
+
+    /// The secret itself, as it stands in files.
+    pub fn text(&self) -> String {
+        base64::encode(self.key.as_bytes())
+    }
+
     /// The key in this file.
     ///
     /// # Errors

@@ -3,7 +3,7 @@
 use super::args::Given;
 use super::ask::{ask, patience, QUICK};
 use super::fault::{Answered, Fault};
-use super::{out, outbox, pretty, secrets};
+use super::{out, outbox, pretty, secrets, token};
 use crate::agent::Manifest;
 use crate::capsule::Policy;
 use crate::node::package;
@@ -102,7 +102,7 @@ pub fn deploy(given: &Given) -> Result<(), Fault> {
     }
     let activate =
         if given.flag("no-activate") { None } else { Some(activate.unwrap_or_else(|| "{}".into())) };
-    let metadata = given.json_object("metadata")?;
+    let metadata = token::into_metadata(given, given.json_object("metadata")?)?;
     if given.flag("queue") {
         if let Some(option) =
             ["no-activate", "fresh", "timeout", "as"].into_iter().find(|name| given.flag(name))

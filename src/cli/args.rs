@@ -295,6 +295,15 @@ impl Given {
         values.map(|(_, value)| self.read_json(name, value)).collect()
     }
 
+    /// All values of an option that may be repeated, texts.
+    ///
+    /// # Errors
+    /// One is not UTF-8.
+    pub fn all_text(&self, name: &str) -> Result<Vec<&str>, Fault> {
+        let values = self.options.iter().filter(|(given, _)| *given == name);
+        values.map(|(_, value)| utf8(&dashed(name), value)).collect()
+    }
+
     fn value(&self, name: &str) -> Option<&OsStr> {
         self.options.iter().find(|(given, _)| *given == name).map(|(_, value)| value.as_os_str())
     }

@@ -62,7 +62,7 @@ pub fn grants(given: &Given) -> Result<(), Fault> {
 }
 
 /// `files, run {"commands":["ps"]}`.
-fn in_words(grant: wire::Json<'_>) -> String {
+pub(super) fn in_words(grant: wire::Json<'_>) -> String {
     let scopes: Vec<String> = grant
         .get("scopes")
         .iter()

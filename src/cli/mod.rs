@@ -30,6 +30,7 @@ mod send;
 mod server;
 mod status;
 mod temporary;
+mod token;
 mod tree;
 
 use crate::node::config::nearest;
@@ -43,6 +44,8 @@ const JSON: &[Opt] = &[flag("json", "print one compact line of JSON (errors too,
 const WAIT: &[Opt] = &[opt("timeout", "S", "how many seconds to wait for the answer (30)")];
 const HOOK: &[Opt] = &[opt("timeout", "S", "how many seconds the agent gets (the node's limit, 300)")];
 const ACTIVATE: Opt = opt("activate", "JSON", "what on_activate is given ({})");
+const TOKEN: Opt =
+    opt("token", "F", "a capability token that it carries in its metadata (- for standard input)");
 const SENDER: Opt = opt("sender", "S", "who it is from: an operator's or agent's name (admin)");
 
 /// Every command, in the order of the help.
@@ -136,6 +139,7 @@ const COMMANDS: &[Command] = &[
                 ACTIVATE,
                 opt("stage-host", "H", "the address of this machine as the nodes reach it"),
                 opt("timeout", "S", "how many seconds the journey may take (60)"),
+                TOKEN,
                 flag("queue", "leave it to the outbox of the node on this machine, until HOST:PORT is seen"),
                 outbox::NODE,
             ],
@@ -160,6 +164,7 @@ const COMMANDS: &[Command] = &[
                 flag("no-activate", "only register it"),
                 flag("fresh", "forget the memory of the agent that has its place (with a capsule: its files, too)"),
                 opt("metadata", "JSON", "an object merged into the agent's metadata"),
+                TOKEN,
                 flag("queue", "leave it to the outbox of the node on this machine, until HOST:PORT is seen"),
                 outbox::NODE,
             ],
@@ -271,6 +276,45 @@ const COMMANDS: &[Command] = &[
         notes: "",
         example: "agentcontainer grants 127.0.0.1:7000",
         run: grants::grants,
+    },
+    Command {
+        name: "token",
+        summary: "Makes, shows and narrows capability tokens, which agents carry; revokes them on a node.",
+        words: &["issue|show|attenuate|revoke|revoked", "[FILE|ID|HOST:PORT]", "[HOST:PORT]"],
+        options: &[
+            &[
+                opt("agent", "ID", "issue: which agent it is for"),
+                Opt {
+                    name: "grant",
+                    value: Some("GRANT"),
+                    many: true,
+                    help: "issue, attenuate: a group of calls, one call, or ManageRootAgent (see grant)",
+                },
+                Opt {
+                    name: "scope",
+                    value: Some("GRANT=JSON"),
+                    many: true,
+                    help: "issue, attenuate: grants that, narrowed to this (see grant)",
+                },
+                Opt {
+                    name: "node",
+                    value: Some("NAME"),
+                    many: true,
+                    help: "issue, attenuate: a node that it counts on (every one that trusts its key)",
+                },
+                opt("ttl", "TIME", "issue, attenuate: how long it counts: 30m, 1h, 48h (1h; at most a year)"),
+                opt("key", "F", "issue: the private key to sign with, as capsule keys generate makes it"),
+            ],
+            WAIT,
+            secrets::OPTIONS,
+            JSON,
+        ],
+        notes: "issue and attenuate print the token, one line, for --token of deploy and send; a node takes it whose token_keys\n\
+                have the key. show FILE checks its chain and says what it grants. attenuate FILE needs no key: it adds a block\n\
+                that narrows, and nothing can widen it again. revoke ID HOST:PORT: the token, or a block of one, and all that\n\
+                was made from it, count no more on that node, at once; revoked HOST:PORT lists them.",
+        example: "agentcontainer token issue --agent scout --grant process --node lab --ttl 1h --key ops.key >scout.token",
+        run: token::run,
     },
     Command {
         name: "schedule",

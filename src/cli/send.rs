@@ -7,11 +7,12 @@ use super::fault::{Answered, Fault, UNREACHED};
 use super::follow::Follow;
 use super::secrets::{self, Caller};
 use super::temporary::Temporary;
-use super::{out, outbox};
+use super::{out, outbox, token};
 use crate::agent::Manifest;
 use crate::log::Show;
 use crate::node::config::is_loopback;
 use crate::node::{Admits, Keys};
+use crate::roster::token::METADATA;
 use crate::wire::{self, json::quote, Address, Failure, ReceivedAnswer};
 use serde_json::value::RawValue;
 use serde_json::{json, Value};
@@ -45,7 +46,8 @@ pub fn run(given: &Given) -> Result<(), Fault> {
         }
         let activate = given.json("activate")?;
         let (agent, _) = agent_in(&file)?;
-        return outbox::queue(given, &agent, given.word(1)?, activate.as_deref(), None, true);
+        let metadata = token::into_metadata(given, None)?;
+        return outbox::queue(given, &agent, given.word(1)?, activate.as_deref(), metadata.as_deref(), true);
     }
     let target = given.address(1)?;
     let activate = given.json("activate")?.unwrap_or_else(|| "{}".into());
@@ -66,7 +68,11 @@ pub fn run(given: &Given) -> Result<(), Fault> {
     let (name, host, port) = stage.with(|running| {
         (running.node.name().to_owned(), running.node.advertised_to(&target), running.server.address().port())
     })?;
-    let payload = payload(&agent, &activate, seconds, &json!({"name": name, "host": host, "port": port}));
+    let mut metadata = json!({"stage": {"name": name, "host": host, "port": port}});
+    if let Some(token) = token::given(given)? {
+        metadata[METADATA] = token;
+    }
+    let payload = payload(&agent, &activate, seconds, &metadata);
 
     let follow = Arc::new(Follow::new(itself(), target.clone(), std::io::stderr().is_terminal()));
     let deadline = Instant::now() + Duration::try_from_secs_f64(seconds).unwrap_or(Duration::MAX / 4);
@@ -114,11 +120,12 @@ fn open_stage(
 }
 
 /// The payload of `receive_agent`, as from the stage.
-fn payload(agent: &str, activate: &str, seconds: f64, stage: &Value) -> String {
+fn payload(agent: &str, activate: &str, seconds: f64, metadata: &Value) -> String {
+    let stage = &metadata["stage"];
     let hop = json!({"node": stage["name"], "host": stage["host"], "port": stage["port"], "time": wire::unix_now()});
     format!(
         "{{{agent},\"activate_payload\":{activate},\"mode\":\"move\",\"trace\":[{hop}],\
-         \"agent_metadata\":{{\"stage\":{stage}}},\"timeout\":{seconds}}}"
+         \"agent_metadata\":{metadata},\"timeout\":{seconds}}}"
     )
 }
 

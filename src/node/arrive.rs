@@ -337,6 +337,7 @@ impl Node {
             &[("agent", &record.id), ("mode", mode), ("from", &from(&record))],
         );
         self.note_arrival(&record, mode, &from(&record));
+        self.judge_token(&record);
         self.activate(&record, &turn, Some(activate), deadline)
     }
 

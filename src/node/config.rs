@@ -2,10 +2,12 @@
 
 use super::federation::TreeNode;
 use crate::agent::{manifest, python};
-use crate::capsule::{registry_file, Policy};
+use crate::capsule::{registry_file, Policy, PublicKey};
 use crate::journal;
 use crate::plain::{only_from_object, plain_error};
+use crate::roster::grants::Grant;
 use crate::roster::identities::{self, Trust};
+use crate::roster::token;
 use crate::sandbox::Wanted;
 use crate::state::Fsync;
 use crate::wire::{Address, Secret};
@@ -35,6 +37,19 @@ pub struct Config {
     pub operators: BTreeMap<String, Operator>,
     /// What capsules of agents must satisfy.
     pub capsule_policy: Policy,
+    /// Whose capability tokens count.
+    pub token_keys: Vec<TokenKey>,
+}
+
+/// A key whose tokens count.
+#[derive(Debug, Clone, PartialEq)]
+pub struct TokenKey {
+    /// What the configuration calls it.
+    pub name: String,
+    /// What its tokens are signed with.
+    pub key: PublicKey,
+    /// What it may give.
+    pub grant: Grant,
 }
 
 /// Someone who may send some types of message.
@@ -135,6 +150,8 @@ pub struct Keys {
     pub trust: Trust,
     /// The key that signs the identities which this node takes from the root of the tree; none: it is a root.
     pub identity_root_key: Option<String>,
+    /// Keys whose capability tokens count here, by name.
+    pub token_keys: BTreeMap<String, TokenKeyKeys>,
     /// When what hooks and messages change reaches the disk itself.
     pub memory_fsync: Fsync,
     /// From which size on a file of the journal is closed.
@@ -184,6 +201,48 @@ pub struct OperatorKeys {
 }
 only_from_object!(OperatorKeys);
 
+/// A key for capability tokens, as the file has it: what it may give beside it, as in a grant.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields, remote = "Self")]
+pub struct TokenKeyKeys {
+    /// An Ed25519 public key, base64.
+    pub key: String,
+    /// Groups of calls.
+    #[serde(default)]
+    pub groups: Vec<String>,
+    /// Calls, and `ManageRootAgent`.
+    #[serde(default)]
+    pub capabilities: Vec<String>,
+    /// What calls are narrowed to.
+    #[serde(default)]
+    pub scopes: Map<String, Value>,
+}
+only_from_object!(TokenKeyKeys);
+
+impl TokenKeyKeys {
+    fn read(&self, name: &str) -> Result<TokenKey, String> {
+        let key = identities::read_key(&self.key)?;
+        let grant = serde_json::json!({
+            "groups": self.groups,
+            "capabilities": self.capabilities,
+            "scopes": self.scopes,
+        });
+        Ok(TokenKey { name: name.to_owned(), key, grant: token::read_grant(&grant)? })
+    }
+}
+
+fn read_token_keys(keys: &BTreeMap<String, TokenKeyKeys>) -> Result<Vec<TokenKey>, String> {
+    let mut read: Vec<TokenKey> = Vec::new();
+    for (name, key) in keys {
+        let key = key.read(name).map_err(|why| format!("key \"token_keys\": {name:?}: {why}"))?;
+        if let Some(same) = read.iter().find(|known| known.key == key.key) {
+            return Err(format!("key \"token_keys\": {name:?} and {:?} are the same key", same.name));
+        }
+        read.push(key);
+    }
+    Ok(read)
+}
+
 impl Default for Keys {
     fn default() -> Self {
         Keys {
@@ -229,6 +288,7 @@ impl Default for Keys {
             trust_registry: None,
             trust: Trust::default(),
             identity_root_key: None,
+            token_keys: BTreeMap::new(),
             memory_fsync: Fsync::default(),
             journal_file_bytes: 16 << 20,
             journal_files: 8,
@@ -295,6 +355,7 @@ keys! {
         trust_registry,
         trust,
         identity_root_key,
+        token_keys,
     ],
     // The node's name and places; what the replay memory was made for; what the interpreter and the workers
     // that are parked already were started with, and the length of their lines.
@@ -479,6 +540,7 @@ impl Keys {
         if let Some(key) = &self.identity_root_key {
             identities::read_key(key).map_err(|why| format!("key \"identity_root_key\": {why}"))?;
         }
+        read_token_keys(&self.token_keys)?;
         if let Some(host) = &self.advertise_host {
             Address::new(host, 1).map_err(|why| format!("key \"advertise_host\": {why}"))?;
         }
@@ -586,7 +648,8 @@ impl Config {
             registry_file::read(file)
                 .map_err(|error| format!("key \"trust_registry\" ({}): {error}", file.display()))?;
         }
-        Ok(Config { keys, admin_secrets, operators, capsule_policy })
+        let token_keys = read_token_keys(&keys.token_keys)?;
+        Ok(Config { keys, admin_secrets, operators, capsule_policy, token_keys })
     }
 
     /// The keys of which this configuration has other values than `old`, or finds others in the files that
@@ -719,6 +782,17 @@ mod tests {
             (r#"{"manager": "admin"}"#, "manager"),
             (r#"{"operators": {"ruth": {"secret_file": "x", "allow": []}}}"#, "manager"),
             (r#"{"ruthless": 1}"#, "ruthless"),
+            (r#"{"token_keys": {"ops": "AAAA"}}"#, "token_keys"),
+            (r#"{"token_keys": {"ops": {"key": "AAAA"}}}"#, "\"ops\": invalid Ed25519 public key"),
+            (
+                r#"{"token_keys": {"ops": {"key": "11qYAYKxCrfVS/7TyWQHOg7hcvPapiMlrwIaaPcHURo=", "groups": ["fly"]}}}"#,
+                "\"ops\": \"fly\" is neither a group",
+            ),
+            (
+                r#"{"token_keys": {"a": {"key": "11qYAYKxCrfVS/7TyWQHOg7hcvPapiMlrwIaaPcHURo="},
+                    "b": {"key": "11qYAYKxCrfVS/7TyWQHOg7hcvPapiMlrwIaaPcHURo="}}}"#,
+                "the same key",
+            ),
             (r#"{"admin_secret": 515151}"#, "must be a string or a list of strings"),
             (r#"{"admin_secret": ["SECRET", 515151]}"#, "must be a string or a list of strings"),
         ] {

@@ -14,12 +14,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 /// What the kernel enforces: a process that runs has it as it was when it began.
-const OF_THE_PROCESS: [&str; 3] = ["run", "sockets", crate::roster::groups::MANAGE_ROOT_AGENT];
+pub(super) const OF_THE_PROCESS: [&str; 3] = ["run", "sockets", crate::roster::groups::MANAGE_ROOT_AGENT];
 
 impl Node {
     /// What an agent is granted now.
     pub fn grant_of(&self, record: &Record) -> Arc<Grant> {
-        self.grants.of(&record.id, word(record.origin))
+        self.grant_by_token(record).unwrap_or_else(|| self.grants.of(&record.id, word(record.origin)))
     }
 
     /// The directories that an agent with `ManageRootAgent` reaches: of every other agent here its own, and
@@ -79,7 +79,7 @@ impl Node {
         manifest::check_id(id).map_err(|why| bad(format!("agent_id {id:?} {why}")))?;
         let record = self.agent(id);
         let word = record.as_ref().map_or(Word::Own, |record| word(record.origin));
-        let before = self.grants.of(id, word);
+        let before = record.as_ref().map_or_else(|| self.grants.of(id, word), |record| self.grant_of(record));
         let changed = self.grants.change(id, word, change).map_err(|refusal| match refusal {
             Refusal::Wrong(why) => bad(why),
             Refusal::Disk(error) => disk_failure("the grant", &error),
@@ -87,6 +87,8 @@ impl Node {
         let after = self.grants.of(id, word);
         self.log.event(Level::Info, "grant_changed", &[("agent", id), (what, name)]);
         if let Some(record) = record {
+            // With an entry of its own its token counts no more; that is told.
+            self.judge_token(&record);
             let lost = OF_THE_PROCESS.iter().any(|name| before.has(name) && !after.has(name));
             let won = OF_THE_PROCESS.iter().any(|name| !before.has(name) && after.has(name));
             if lost {

@@ -283,6 +283,14 @@ pub struct Revoke {
     pub grant: String,
 }
 
+/// `revoke_token`.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct RevokeToken {
+    /// The id of a token, or of a block of one.
+    pub token_id: String,
+}
+
 /// `create_identity`.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]

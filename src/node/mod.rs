@@ -29,6 +29,7 @@ mod schedules;
 pub mod senders;
 mod state_files;
 mod stopped;
+mod tokens;
 pub mod travel;
 
 pub use config::{Config, Keys};
@@ -42,6 +43,7 @@ use crate::journal::{Event, Journal};
 use crate::log::{Level, Log};
 use crate::roster::grants::Grants;
 use crate::roster::identities::Identities;
+use crate::roster::revoked_tokens::RevokedTokens;
 use crate::roster::schedules::Schedules;
 use crate::roster::snapshot::Held;
 use crate::state::{self, Syncer};
@@ -142,6 +144,7 @@ pub struct Node {
     replay: Mutex<ReplayLog>,
     known: Known,
     grants: Grants,
+    revoked_tokens: RevokedTokens,
     /// The manager's id; `None`: the node has none.
     manager: Option<String>,
     schedules: Schedules,
@@ -222,6 +225,8 @@ impl Node {
         let (schedules, damaged_schedules) =
             Schedules::open(&meta, crate::sys::utc_offset, schedules::now(), Arc::clone(&syncer))
                 .map_err(|error| doing("meta/schedules.json", error))?;
+        let (revoked_tokens, damaged_tokens) = RevokedTokens::open(&meta.join("revoked_tokens.json"))
+            .map_err(|error| doing("meta/revoked_tokens.json", error))?;
         let grants_known = damaged_grants.is_none();
         let (identities, damaged_identities) = Identities::open(&meta.join("identities.json"))
             .map_err(|error| doing("meta/identities.json", error))?;
@@ -236,6 +241,7 @@ impl Node {
             replay: Mutex::new(replay),
             known,
             grants,
+            revoked_tokens,
             manager,
             schedules,
             inboxes: inbox::Inboxes::default(),
@@ -270,7 +276,12 @@ impl Node {
         });
         let damaged = damaged_entries.into_iter().chain(damaged_transfers).chain(damaged_facts);
         let damaged = damaged.chain(damaged_memory).chain(damaged_grants).chain(damaged_schedules);
-        for what in damaged.chain(damaged_identities).chain(damaged_snapshot).chain(damaged_stopped) {
+        for what in damaged
+            .chain(damaged_identities)
+            .chain(damaged_snapshot)
+            .chain(damaged_stopped)
+            .chain(damaged_tokens)
+        {
             node.damaged(&what);
         }
         node.restore(Left { known: facts, arrivals, transfers })?;
@@ -688,6 +699,7 @@ impl Node {
         }
         self.pursue_transfers();
         self.pursue_schedules();
+        self.judge_tokens();
         self.reconcile_if_due();
         self.hand_down();
         let due = {

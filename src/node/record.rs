@@ -4,6 +4,7 @@ use super::harness::{Harness, Meta};
 use super::known::Fact;
 use super::package::Sealed;
 use super::state_files::Place;
+use super::tokens::Carried;
 use crate::agent::{Life, Manifest};
 use crate::sync::lock;
 use crate::throttle::Throttle;
@@ -83,6 +84,8 @@ pub struct Record {
     transfer: Mutex<Option<String>>,
     /// The capsule that it came in.
     pub sealed: Option<Arc<Sealed>>,
+    /// The token in its metadata, once it was read.
+    pub(super) carried: Mutex<Option<Carried>>,
 }
 
 impl Record {
@@ -105,6 +108,7 @@ impl Record {
             harness: arrival.harness,
             transfer: Mutex::new(arrival.transfer),
             sealed: arrival.sealed,
+            carried: Mutex::default(),
             life,
         })
     }

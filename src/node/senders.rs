@@ -8,7 +8,7 @@ use crate::sync::lock;
 use crate::wire::{Code, Failure, Request, Secret, Verdict};
 
 /// Every message type of the protocol.
-pub const TYPES: [&str; 25] = [
+pub const TYPES: [&str; 27] = [
     "deploy_agent",
     "receive_agent",
     "invoke_agent",
@@ -27,6 +27,8 @@ pub const TYPES: [&str; 25] = [
     "set_grant",
     "revoke_grant",
     "list_grants",
+    "revoke_token",
+    "list_revoked_tokens",
     "list_schedules",
     "create_identity",
     "list_identities",

@@ -9,6 +9,7 @@ use crate::agent::host::CallError;
 use crate::agent::NoTurn;
 use crate::crash;
 use crate::log::Level;
+use crate::roster::token::METADATA;
 use crate::sync::lock;
 use crate::wire::{self, Code, ExchangeError, Failure, ReceivedAnswer, RequestOptions};
 use serde_json::value::RawValue;
@@ -42,6 +43,8 @@ pub struct Journey {
     pub cancel: bool,
     /// If the destination can't be reached, or takes nothing now, the outbox tries again.
     pub queue: bool,
+    /// The capability token that goes along in place of the agent's own.
+    pub token: Option<Value>,
 }
 
 /// What one attempt, or one question, brought.
@@ -105,6 +108,7 @@ impl Node {
         }
         if let Some(patch) = order.metadata_patch {
             lock(&record.metadata).extend(patch);
+            record.look_at_token_again();
             record.rewrite().map_err(|error| disk_failure("the agent's metadata", &error))?;
         }
         let destination =
@@ -123,6 +127,7 @@ impl Node {
             deadline,
             cancel: order.timeout.is_some() && !order.queue,
             queue: order.queue,
+            token: None,
         };
         let answer = self.travel(&record, journey);
         drop(turn);
@@ -828,7 +833,7 @@ impl Node {
         let head = json!({
             "mode": journey.mode.as_str(),
             "trace": trace,
-            "agent_metadata": self.travelling_metadata(record),
+            "agent_metadata": self.travelling_metadata(record, journey.token.as_ref()),
         })
         .to_string();
         // An agent that came in a capsule goes on in that very capsule.
@@ -881,8 +886,11 @@ impl Node {
 
     /// The metadata with the agent's name and its view of the network: what it brought, with this
     /// node's own configuration put in, or else this node's tree.
-    fn travelling_metadata(&self, record: &Record) -> Value {
+    fn travelling_metadata(&self, record: &Record, token: Option<&Value>) -> Value {
         let mut metadata = lock(&record.metadata).clone();
+        if let Some(token) = token {
+            metadata.insert(METADATA.into(), token.clone());
+        }
         metadata.insert("agent_name".into(), record.name().into());
         let own = self.tree();
         let network = match federation::carried(metadata.get("network")) {

@@ -58,8 +58,8 @@ fn arguments(name: &str, args: &str, clean: &dyn Fn(&str) -> String) -> String {
         told.push(": ");
         match (&*member.key, member.value.value()) {
             (_, Value::Null) => told.push("null"),
-            // What it carries along may hold anything.
-            ("payload" | "body" | "body_base64", _) => {
+            // What it carries along may hold anything, and whoever has a token's proof has the token.
+            ("token" | "payload" | "body" | "body_base64", _) => {
                 told.push(&format!("({} bytes)", member.value.raw().len()));
             }
             // A log line's is told in the log; others are what an agent is given.

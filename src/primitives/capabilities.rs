@@ -6,7 +6,7 @@ use crate::roster::grants::Grant;
 use crate::roster::groups::{self, GROUPS};
 
 /// Calls that concern nobody but the agent itself; they need no grant.
-const FREE: [&str; 6] = ["log", "mark", "capabilities", "state_dir", "prompt", "wake"];
+const FREE: [&str; 7] = ["log", "mark", "capabilities", "state_dir", "prompt", "wake", "attenuate"];
 
 /// The group that needs more than a grant.
 const SCHEDULING: &str = "scheduling";

@@ -2,7 +2,7 @@
 //! primitive.
 
 use super::capabilities::{self, Allowed, Asked};
-use super::{agent_files, audit, files, http, manage, run, search, DataRoot};
+use super::{agent_files, attenuate, audit, files, http, manage, run, search, DataRoot};
 use crate::agent::host::{CallError, Host, HostCall};
 use crate::agent::output::without_secret;
 use crate::base64;
@@ -14,6 +14,7 @@ use crate::roster::grants::Grant;
 use crate::roster::groups::MANAGE_ROOT_AGENT;
 use crate::roster::schedules::{Edit, New};
 use crate::roster::scope::Scope;
+use crate::roster::token::Token;
 use crate::sandbox::Rights;
 use crate::sync::lock;
 use crate::throttle::Throttle;
@@ -80,7 +81,7 @@ impl Host for Desk {
     fn may(&self, name: &str) -> Result<(), CallError> {
         let record = self.record()?;
         let grant = self.node.grant_of(&record);
-        self.allowed(&record, &grant).check(name)
+        self.allowed(&record, &grant).check(name).map_err(|error| self.with_token(&record, error))
     }
 
     fn call(&self, call: HostCall) -> Answer {
@@ -143,7 +144,7 @@ impl Desk {
         let record = self.record()?;
         let grant = self.node.grant_of(&record);
         let allowed = self.allowed(&record, &grant);
-        allowed.check(&call.name)?;
+        allowed.check(&call.name).map_err(|error| self.with_token(&record, error))?;
         let scope = grant.scope(&call.name);
         match call.name.as_str() {
             "log" => self.log(args(&call)?, &call),
@@ -161,6 +162,11 @@ impl Desk {
             "clone" => self.travel(&record, Mode::Clone, scope, call),
             "move" => self.travel(&record, Mode::Move, scope, call),
             "return_to_stage" => self.return_to_stage(&record, scope, call),
+            "attenuate" => {
+                let token =
+                    self.node.carried_token(&record).map_err(|why| CallError::new("forbidden", why))?;
+                answer(&attenuate::attenuate(&token, args(&call)?)?)
+            }
             "wake" => self.wake(&record, args(&call)?),
             "send" => self.send(args(&call)?),
             "request_schedule_prompt" => told(self.node.add_schedule(args::<New>(&call)?)),
@@ -185,6 +191,16 @@ impl Desk {
         let subprocess = self.node.config().keys.allow_subprocess;
         let manager = self.node.is_manager(record);
         Allowed { agent: &self.id, asked: asked(record), grant, subprocess, manager }
+    }
+}
+
+impl Desk {
+    /// What is not granted, with what the agent's token has to do with it.
+    fn with_token(&self, record: &Record, error: CallError) -> CallError {
+        match self.node.token_clause(record) {
+            Some(clause) => CallError { message: format!("{}; {clause}", error.message), ..error },
+            None => error,
+        }
     }
 }
 
@@ -286,6 +302,8 @@ struct TravelArgs {
     timeout: Option<f64>,
     #[serde(default)]
     queue: bool,
+    #[serde(default)]
+    token: Option<Value>,
 }
 
 #[derive(Deserialize)]
@@ -493,8 +511,20 @@ impl Desk {
             deadline,
             cancel: order.timeout.is_some() && !order.queue,
             queue: order.queue,
+            token: order.token.map(|token| self.own_token(&token)).transpose()?,
         };
         self.node.travel(record, journey)
+    }
+
+    /// A token that goes along with a journey: one of this agent's, whole.
+    fn own_token(&self, token: &Value) -> Result<Value, CallError> {
+        let bad =
+            |why: String| CallError::new("bad_payload", format!("the token that is to go along: {why}"));
+        let token = Token::read(&token.to_string()).map_err(bad)?;
+        match token.agent_id() == self.id {
+            true => Ok(token.to_json()),
+            false => Err(bad(format!("it was made for {:?}", token.agent_id()))),
+        }
     }
 
     fn wake(&self, record: &Arc<Record>, args: WakeArgs) -> Answer {

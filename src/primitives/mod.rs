@@ -5,6 +5,7 @@
 //! [`crate::agent::host::CallError`].
 
 mod agent_files;
+mod attenuate;
 mod audit;
 pub mod capabilities;
 pub mod data_root;

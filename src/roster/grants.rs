@@ -117,6 +117,39 @@ impl Grant {
         Ok(*self != before)
     }
 
+    /// The first name of a call, or capability, that this grant has and `other` has not.
+    pub fn beyond(&self, other: &Grant) -> Option<&'static str> {
+        groups::calls_of_all().find(|call| self.has(call) && !other.has(call))
+    }
+
+    /// What both grant, in calls, each narrowed as both narrow it.
+    pub fn and(&self, other: &Grant) -> Grant {
+        let mut both = Grant::default();
+        for call in groups::calls_of_all().filter(|call| self.has(call) && other.has(call)) {
+            both.capabilities.insert(call.to_owned());
+            if let Some(scope) = Scope::of_both(call, self.scope(call), other.scope(call)) {
+                both.scopes.insert(call.to_owned(), scope);
+            }
+        }
+        both
+    }
+
+    /// What either grants, in calls. One that both narrow is narrowed as `other` does.
+    pub fn or(&self, other: &Grant) -> Grant {
+        let mut either = Grant::default();
+        for call in groups::calls_of_all() {
+            let scope = match (self.has(call), other.has(call)) {
+                (false, false) => continue,
+                (true, false) => self.scope(call),
+                (false, true) => other.scope(call),
+                (true, true) => self.scope(call).and(other.scope(call)),
+            };
+            either.capabilities.insert(call.to_owned());
+            either.scopes.extend(scope.map(|scope| (call.to_owned(), scope.clone())));
+        }
+        either
+    }
+
     /// As it stands in the file.
     pub fn to_json(&self) -> Value {
         let scopes: Map<String, Value> =
@@ -124,7 +157,11 @@ impl Grant {
         json!({"groups": self.groups, "capabilities": self.capabilities, "scopes": scopes})
     }
 
-    fn read(value: &Value) -> Result<Self, String> {
+    /// Reads one as it stands in the file, or in a token.
+    ///
+    /// # Errors
+    /// A member, a name or a scope that is wrong.
+    pub fn read(value: &Value) -> Result<Self, String> {
         let members = value.as_object().ok_or("must be an object")?;
         if let Some(odd) =
             members.keys().find(|name| !["groups", "capabilities", "scopes"].contains(&name.as_str()))
@@ -177,6 +214,11 @@ impl Grants {
             manager: manager.map(str::to_owned),
         };
         Ok((grants, damaged))
+    }
+
+    /// What agents get that came on their own signature, unless they have an entry of their own.
+    pub fn of_strangers(&self) -> Arc<Grant> {
+        Arc::clone(&self.table.read().unwrap_or_else(PoisonError::into_inner).own)
     }
 
     /// What an agent is granted: by its own entry, or else by how it came.

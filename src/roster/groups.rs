@@ -41,3 +41,8 @@ pub fn names() -> impl Iterator<Item = &'static str> {
     let both = GROUPS.iter().flat_map(|(group, calls)| std::iter::once(group).chain(calls.iter()));
     both.copied().chain([MANAGE_ROOT_AGENT])
 }
+
+/// Every call and capability, without the groups; of names that stand for both, once.
+pub fn calls_of_all() -> impl Iterator<Item = &'static str> {
+    GROUPS.iter().flat_map(|(_, calls)| calls.iter().copied()).chain([MANAGE_ROOT_AGENT])
+}

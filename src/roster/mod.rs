@@ -3,7 +3,9 @@
 pub mod grants;
 pub mod groups;
 pub mod identities;
+pub mod revoked_tokens;
 pub mod schedules;
 pub mod scope;
 pub mod snapshot;
+pub mod token;
 pub mod topology;

@@ -1,6 +1,6 @@
 //! What narrows a grant: which paths, commands, hosts, destinations.
 
-use serde_json::{Map, Value};
+use serde_json::{json, Map, Value};
 use std::net::IpAddr;
 
 /// How many entries a list of a scope has at most, and how long each is, bytes.
@@ -24,10 +24,12 @@ pub enum Scope {
     },
     /// Of `clone`, `move`, `return_to_stage`: names of nodes.
     Destinations(Vec<String>),
+    /// All of these at once: what several speakers say together. It stands in no file.
+    All(Vec<Scope>),
 }
 
 /// How far a host is named.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Named {
     /// Not at all.
     No,
@@ -81,8 +83,36 @@ impl Scope {
         })
     }
 
+    /// What two speakers leave of a call, where `None` narrows nothing. A host counts as named exactly only if
+    /// both name it so: one that narrows a pattern to a name must not reach this machine's own servers by that.
+    pub fn of_both(call: &str, one: Option<&Scope>, other: Option<&Scope>) -> Option<Scope> {
+        one.or(other)?;
+        let any_host = || Scope::Http { hosts: vec!["*".to_owned()], methods: Vec::new() };
+        let parts = [one, other].map(|scope| match scope {
+            None if call == "http_request" => Some(any_host()),
+            scope => scope.cloned(),
+        });
+        let flat = parts.into_iter().flatten().flat_map(|scope| match scope {
+            Scope::All(scopes) => scopes,
+            scope => vec![scope],
+        });
+        let mut all: Vec<Scope> = Vec::new();
+        for scope in flat {
+            if !all.contains(&scope) {
+                all.push(scope);
+            }
+        }
+        match all.len() {
+            1 => all.pop(),
+            _ => Some(Scope::All(all)),
+        }
+    }
+
     /// As it stands in the file.
     pub fn to_json(&self) -> Value {
+        if let Scope::All(scopes) = self {
+            return json!({"all": scopes.iter().map(Scope::to_json).collect::<Vec<_>>()});
+        }
         let mut members = Map::new();
         let mut put = |name: &str, list: &[String]| members.insert(name.into(), list.to_vec().into());
         match self {
@@ -95,12 +125,16 @@ impl Scope {
                     put("methods", methods);
                 }
             }
+            Scope::All(_) => {}
         }
         members.into()
     }
 
     /// Whether a path below `data_root` is in this scope.
     pub fn has_path(&self, path: &str) -> bool {
+        if let Scope::All(scopes) = self {
+            return scopes.iter().all(|scope| scope.has_path(path));
+        }
         let Scope::Paths(paths) = self else { return true };
         let Some(path) = cleaned(path) else { return false };
         paths.iter().filter_map(|known| cleaned(known)).any(|known| path.starts_with(&known))
@@ -110,6 +144,7 @@ impl Scope {
     pub fn has_command(&self, command: &str) -> bool {
         match self {
             Scope::Commands(commands) => commands.iter().any(|known| known == command),
+            Scope::All(scopes) => scopes.iter().all(|scope| scope.has_command(command)),
             _ => true,
         }
     }
@@ -118,6 +153,7 @@ impl Scope {
     pub fn has_destination(&self, name: &str) -> bool {
         match self {
             Scope::Destinations(destinations) => destinations.iter().any(|known| known == name),
+            Scope::All(scopes) => scopes.iter().all(|scope| scope.has_destination(name)),
             _ => true,
         }
     }
@@ -126,12 +162,16 @@ impl Scope {
     pub fn has_method(&self, method: &str) -> bool {
         match self {
             Scope::Http { methods, .. } => methods.is_empty() || methods.iter().any(|known| known == method),
+            Scope::All(scopes) => scopes.iter().all(|scope| scope.has_method(method)),
             _ => true,
         }
     }
 
     /// How far a host is named. `host` without brackets.
     pub fn names_host(&self, host: &str, port: u16) -> Named {
+        if let Scope::All(scopes) = self {
+            return scopes.iter().map(|scope| scope.names_host(host, port)).min().unwrap_or(Named::No);
+        }
         let Scope::Http { hosts, .. } = self else { return Named::ByPattern };
         let host = host.to_ascii_lowercase();
         let host = host.strip_suffix('.').unwrap_or(&host);
@@ -226,7 +266,6 @@ fn texts(members: &Map<String, Value>, name: &str) -> Result<Vec<String>, String
 #[cfg(test)]
 mod tests {
     use super::*;
-    use serde_json::json;
 
     #[test]
     fn a_scope_says_what_is_wrong_with_it() {
@@ -299,5 +338,38 @@ mod tests {
         for ip in ["10.0.0.1", "192.168.1.1", "8.8.8.8", "2001:db8::1", "::ffff:8.8.8.8", "fd00::1"] {
             assert!(!must_be_named(ip.parse().unwrap()), "{ip}");
         }
+    }
+
+    #[test]
+    fn two_scopes_together_never_reach_further_than_one() {
+        let read = |call: &str, scope: Value| Scope::read(call, &scope).unwrap();
+        let both =
+            |call, one: Option<&Scope>, other: Option<&Scope>| Scope::of_both(call, one, other).unwrap();
+        let (docs, inner) = (
+            read("read_file", json!({"paths": ["docs"]})),
+            read("read_file", json!({"paths": ["docs/a", "x"]})),
+        );
+        let paths = both("read_file", Some(&docs), Some(&inner));
+        assert!(paths.has_path("docs/a/1") && !paths.has_path("docs/b") && !paths.has_path("x"));
+        assert_eq!(both("read_file", None, Some(&docs)), docs);
+        assert_eq!(both("read_file", Some(&docs), Some(&docs)), docs);
+        assert_eq!(Scope::of_both("run", None, None), None);
+        let commands = both(
+            "run",
+            Some(&read("run", json!({"commands": ["ps", "df"]}))),
+            Some(&read("run", json!({"commands": ["df", "sh"]}))),
+        );
+        assert!(commands.has_command("df") && !commands.has_command("ps") && !commands.has_command("sh"));
+        // A pattern, or nothing, that is narrowed to a name of this machine's does not name it.
+        let here = read("http_request", json!({"hosts": ["127.0.0.1:80"], "methods": ["GET"]}));
+        let any = read("http_request", json!({"hosts": ["*"]}));
+        for wide in [None, Some(&any)] {
+            let http = both("http_request", wide, Some(&here));
+            assert_eq!(http.names_host("127.0.0.1", 80), Named::ByPattern);
+            assert_eq!(http.names_host("127.0.0.1", 81), Named::No);
+            assert!(http.has_method("GET") && !http.has_method("POST"));
+        }
+        let named = both("http_request", Some(&here), Some(&here));
+        assert_eq!(named.names_host("127.0.0.1", 80), Named::Exactly);
     }
 }

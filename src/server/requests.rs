@@ -176,6 +176,11 @@ fn carry_out(
             let _: messages::Nothing = read(request)?;
             Ok(plain(node, node.list_grants()))
         }
+        "revoke_token" => Ok(plain(node, node.revoke_token(read(request)?)?)),
+        "list_revoked_tokens" => {
+            let _: messages::Nothing = read(request)?;
+            Ok(plain(node, node.list_revoked_tokens()))
+        }
         "list_schedules" => {
             let _: messages::Nothing = read(request)?;
             Ok(plain(node, node.list_schedules()))
@@ -259,6 +264,7 @@ fn only_asks(kind: &str) -> bool {
             | "transfer_status"
             | "list_identities"
             | "list_roster"
+            | "list_revoked_tokens"
     )
 }
 
