@@ -372,11 +372,12 @@ def main():
         for node in nodes:
             if node.process.wait(30) != 0:
                 raise SystemExit("%s ended with %s" % (node.name, node.process.returncode))
-        odd, generations = [], 0
+        # One of each pair's agent, and one of each node's manager.
+        odd, unexplained = [], -len(pairs) - len(nodes)
         for pair in pairs:
             more, count = pair.left_on_disk()
             odd += more
-            generations += count
+            unexplained += count
         lost, doubled, twice, stale = (sum(column) for column in zip(*verdicts))
         links = sum((link.done for pair in pairs for link in pair.links), collections.Counter())
         print("kills      %d: %s" % (sum(kills.values()), ", ".join("%s %d" % item for item in sorted(kills.items()))))
@@ -389,10 +390,10 @@ def main():
         print("agents doubled                               %d" % doubled)
         print("hooks run twice for one message              %d" % twice)
         print("acknowledged messages that memory forgot     %d" % stale)
-        print("files left that nothing explains             %d" % (len(odd) + abs(generations - len(pairs))))
+        print("files left that nothing explains             %d" % (len(odd) + abs(unexplained)))
         for path in odd:
             print("  " + path)
-        status = int(bool(lost or doubled or twice or stale or odd or generations != len(pairs)))
+        status = int(bool(lost or doubled or twice or stale or odd or unexplained))
     finally:
         for pair in pairs:
             pair.stop.set()
