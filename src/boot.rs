@@ -144,7 +144,7 @@ pub fn start(start: Start) -> Result<Running, NotStarted> {
         let port = early.as_ref().map_or(address.port, |(_, bound)| bound.port());
         keys.container_name = match &keys.federation {
             Some(tree) => tree.name.clone(),
-            None => config::default_name(&Address { host: address.host.clone(), port }),
+            None => config::default_name(&Address { port, ..address.clone() }),
         };
     }
     let state_dir = match &keys.state_dir {
@@ -212,12 +212,12 @@ pub fn start(start: Start) -> Result<Running, NotStarted> {
     };
     let running = Running { node, server, admin, state_dir, bound, _lock: lock };
     running.tell_whereabouts(config_file.as_deref())?;
-    let fields = [
-        ("address", &*bound.to_string()),
-        ("state_dir", &*running.state_dir.to_string_lossy()),
-        ("pid", &*std::process::id().to_string()),
-        ("version", env!("CARGO_PKG_VERSION")),
-    ];
+    let (address, pid) = (bound.to_string(), std::process::id().to_string());
+    let dir = running.state_dir.to_string_lossy();
+    let tls = running.node.config().tls.as_ref().map(|acceptor| acceptor.fingerprint().to_string());
+    let mut fields = vec![("address", &*address), ("state_dir", &*dir), ("pid", &*pid)];
+    fields.push(("version", env!("CARGO_PKG_VERSION")));
+    fields.extend(tls.as_deref().map(|fingerprint| ("tls", fingerprint)));
     running.node.log.event(Level::Info, "listening", &fields);
     running.node.note_start(&bound.to_string());
     Ok(running)
@@ -304,6 +304,7 @@ impl Running {
             host: self.bound.ip().to_string(),
             port: self.bound.port(),
             pid: std::process::id(),
+            tls: self.node.config().tls.as_ref().map(|acceptor| acceptor.fingerprint().to_string()),
             config: config_file.filter(|_| secret_file.is_none()).and_then(absolute),
             secret_file,
         };

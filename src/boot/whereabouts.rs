@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 /// The file in a state directory that says where its node listens.
 pub(super) const FILE: &str = "node.json";
 
-/// What a state directory says of its node: `{"name","host","port","pid","secret_file"?,"config"?}`.
+/// What a state directory says of its node: `{"name","host","port","pid","tls"?,"secret_file"?,"config"?}`.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct Whereabouts {
     /// The node's name.
@@ -21,6 +21,9 @@ pub struct Whereabouts {
     pub port: u16,
     /// The process.
     pub pid: u32,
+    /// The fingerprint of its certificate, if it speaks TLS.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tls: Option<String>,
     /// The file with the admin's secret, if it stands in one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub secret_file: Option<PathBuf>,

@@ -1,6 +1,7 @@
 //! The command line: read by a table that also makes the help, so that the two cannot disagree.
 
 use super::fault::Fault;
+use super::tls;
 use crate::node::config::nearest;
 use crate::wire::{self, Address};
 use std::ffi::{OsStr, OsString};
@@ -222,12 +223,13 @@ impl Given {
         self.words.len() > index
     }
 
-    /// A word, which the address of a node is.
+    /// A word, which the address of a node is, and how it is spoken to.
     ///
     /// # Errors
-    /// What is wrong with it.
+    /// What is wrong with it, or with the options about TLS.
     pub fn address(&self, index: usize) -> Result<Address, Fault> {
-        self.word(index)?.parse().map_err(|why: wire::AddressError| Fault::Usage(why.to_string()))
+        let address = self.word(index)?.parse();
+        tls::to(self, address.map_err(|why: wire::AddressError| Fault::Usage(why.to_string()))?)
     }
 
     /// The option's value, a positive number of seconds.

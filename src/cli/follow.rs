@@ -180,7 +180,12 @@ impl Follow {
         let own = answer.node().unwrap_or_default();
         let mut state = lock(&self.state);
         for node in tree.walk().into_iter().filter(|node| node.name != own) {
-            let Ok(address) = Address::new(&node.host, node.port) else { continue };
+            let Ok(mut found) = node.address() else { continue };
+            if let (Some(tls), Some(asked)) = (&mut found.tls, &address.tls) {
+                tls.authorities.clone_from(&asked.authorities);
+                tls.identity.clone_from(&asked.identity);
+            }
+            let address = found;
             let known = state.nodes.iter().any(|known| known.address == address);
             if !known && address.port != 0 && state.nodes.len() < MOST {
                 state.nodes.push(Known { address, sequence: 0, explored: false, not_before: self.began });

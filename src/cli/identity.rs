@@ -4,7 +4,7 @@ use super::agents::wait;
 use super::args::{dashed, Given};
 use super::ask::ask;
 use super::fault::{Fault, ANSWERED};
-use super::{out, secrets};
+use super::{out, secrets, tls};
 use crate::agent::Manifest;
 use crate::capsule::PublicKey;
 use crate::clock;
@@ -29,7 +29,8 @@ pub fn run(given: &Given) -> Result<(), Fault> {
             )))
         }
     };
-    let common = |name: &str| matches!(name, "config" | "state-dir" | "timeout" | "json");
+    let common =
+        |name: &str| matches!(name, "config" | "state-dir" | "timeout" | "json") || tls::is_option(name);
     if let Some(name) = given.given().find(|name| !own.contains(name) && !common(name)) {
         return Err(Fault::Usage(format!("identity {what} has no option {}", dashed(name))));
     }

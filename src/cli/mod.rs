@@ -30,6 +30,7 @@ mod send;
 mod server;
 mod status;
 mod temporary;
+mod tls;
 mod token;
 mod tree;
 
@@ -92,7 +93,7 @@ const COMMANDS: &[Command] = &[
                 flag("pid", "print the number of its process alone, or nothing where none runs"),
             ],
             AS,
-            JSON,
+            tls::OPTIONS, JSON,
         ],
         notes: "Without a word it is the one node that this user runs here. Whether one runs is decided by the lock of\n\
                 its state directory: what a killed node left behind misleads nobody. The line begins with running,\n\
@@ -144,7 +145,7 @@ const COMMANDS: &[Command] = &[
                 outbox::NODE,
             ],
             secrets::OPTIONS,
-            JSON,
+            tls::OPTIONS, JSON,
         ],
         notes: "Opens a stage: a temporary node to which the agent returns with ctx.return_to_stage(). Where no\n\
                 admin secret is found for the node, the agent's own signature is its ticket. At a terminal each\n\
@@ -171,7 +172,7 @@ const COMMANDS: &[Command] = &[
             HOOK,
             secrets::OPTIONS,
             AS,
-            JSON,
+            tls::OPTIONS, JSON,
         ],
         notes: "Prints what on_activate returned; with --json the node's whole result. An agent that raises there\n\
                 stays on the node all the same; the status is 1. With --queue it goes on its own signature, whenever\n\
@@ -188,7 +189,7 @@ const COMMANDS: &[Command] = &[
             HOOK,
             secrets::OPTIONS,
             AS,
-            JSON,
+            tls::OPTIONS, JSON,
         ],
         notes: "With --json the node's whole result: {\"agent_id\",\"result\"}.",
         example: "agentcontainer invoke travelling-scout 127.0.0.1:7001 --message '{\"query\": \"opening\"}'",
@@ -198,7 +199,7 @@ const COMMANDS: &[Command] = &[
         name: "list",
         summary: "Lists the agents that live on a node.",
         words: &["HOST:PORT"],
-        options: &[WAIT, secrets::OPTIONS, AS, JSON],
+        options: &[WAIT, secrets::OPTIONS, AS, tls::OPTIONS, JSON],
         notes: "",
         example: "agentcontainer list 127.0.0.1:7000",
         run: agents::list,
@@ -207,7 +208,7 @@ const COMMANDS: &[Command] = &[
         name: "remove",
         summary: "Removes an agent and its files from a node.",
         words: &["ID", "HOST:PORT"],
-        options: &[WAIT, secrets::OPTIONS, AS, JSON],
+        options: &[WAIT, secrets::OPTIONS, AS, tls::OPTIONS, JSON],
         notes: "",
         example: "agentcontainer remove network-mapper 127.0.0.1:7000",
         run: agents::remove,
@@ -225,7 +226,7 @@ const COMMANDS: &[Command] = &[
             HOOK,
             secrets::OPTIONS,
             AS,
-            JSON,
+            tls::OPTIONS, JSON,
         ],
         notes: "DESTINATION is the name of a node in the tree, or HOST:PORT. Prints the destination's answer.",
         example: "agentcontainer dispatch ping department-a 127.0.0.1:7000 --mode clone",
@@ -235,7 +236,7 @@ const COMMANDS: &[Command] = &[
         name: "outbox",
         summary: "Shows what waits in a node's outbox, tries it at once, or gives it up.",
         words: &["list|retry|cancel", "[TRANSFER]"],
-        options: &[&[outbox::NODE], WAIT, secrets::OPTIONS, JSON],
+        options: &[&[outbox::NODE], WAIT, secrets::OPTIONS, tls::OPTIONS, JSON],
         notes: "A transfer that reached nobody is cancelled here; of another, only its destination can say that it\n\
                 will not take the agent, and is asked. A move that is cancelled leaves the agent where it is.",
         example: "agentcontainer outbox list --node 127.0.0.1:7000",
@@ -249,7 +250,7 @@ const COMMANDS: &[Command] = &[
             &[opt("scope", "JSON", "what it is narrowed to, an object")],
             WAIT,
             secrets::OPTIONS,
-            JSON,
+            tls::OPTIONS, JSON,
         ],
         notes: "GRANT is a group (files, process, http, mobility, federation, messaging, sockets, management), one of their\n\
                 calls, or ManageRootAgent. Scopes: {\"paths\":[...]} of read_file and search_files, {\"commands\":[...]} of run,\n\
@@ -262,7 +263,7 @@ const COMMANDS: &[Command] = &[
         name: "revoke",
         summary: "Takes a group of calls, one call, or a capability from an agent.",
         words: &["ID", "GRANT", "HOST:PORT"],
-        options: &[WAIT, secrets::OPTIONS, JSON],
+        options: &[WAIT, secrets::OPTIONS, tls::OPTIONS, JSON],
         notes: "One call out of a granted group leaves the group's others. An agent whose process runs with what is taken\n\
                 (process, sockets, ManageRootAgent) is ended and begins again without it.",
         example: "agentcontainer revoke ping process 127.0.0.1:7000",
@@ -272,7 +273,7 @@ const COMMANDS: &[Command] = &[
         name: "grants",
         summary: "Shows what agents are granted on a node.",
         words: &["HOST:PORT"],
-        options: &[WAIT, secrets::OPTIONS, JSON],
+        options: &[WAIT, secrets::OPTIONS, tls::OPTIONS, JSON],
         notes: "",
         example: "agentcontainer grants 127.0.0.1:7000",
         run: grants::grants,
@@ -307,6 +308,7 @@ const COMMANDS: &[Command] = &[
             ],
             WAIT,
             secrets::OPTIONS,
+            tls::OPTIONS,
             JSON,
         ],
         notes: "issue and attenuate print the token, one line, for --token of deploy and send; a node takes it whose token_keys\n\
@@ -320,7 +322,7 @@ const COMMANDS: &[Command] = &[
         name: "schedule",
         summary: "Shows the schedules of a node.",
         words: &["list", "HOST:PORT"],
-        options: &[WAIT, secrets::OPTIONS, JSON],
+        options: &[WAIT, secrets::OPTIONS, tls::OPTIONS, JSON],
         notes: "The manager makes and changes them: agentcontainer invoke ruth HOST:PORT --message '{\"do\": \"help\"}'.",
         example: "agentcontainer schedule list 127.0.0.1:7000",
         run: schedules::run,
@@ -342,7 +344,7 @@ const COMMANDS: &[Command] = &[
                 opt("state-dir", "D", "the node's state directory, which knows it"),
             ],
             WAIT,
-            JSON,
+            tls::OPTIONS, JSON,
         ],
         notes: "create makes one once; a second call changes nothing and says so. Only the SHA-256 of a secret leaves this\n\
                 machine. rotate: the old secret and the new one count until the rotation ends. A revoked one stays so.\n\
@@ -376,7 +378,7 @@ const COMMANDS: &[Command] = &[
         name: "roster",
         summary: "Lists whom a node has state or configuration of, and how they stand.",
         words: &["HOST:PORT"],
-        options: &[WAIT, secrets::OPTIONS, AS, JSON],
+        options: &[WAIT, secrets::OPTIONS, AS, tls::OPTIONS, JSON],
         notes: "The node's own roster (meta/topology.json), agents that are declared and never ran among them. Who exists in\n\
                 the swarm: identity list, at the root.",
         example: "agentcontainer roster 127.0.0.1:7000",
@@ -386,7 +388,7 @@ const COMMANDS: &[Command] = &[
         name: "describe",
         summary: "Says what a node is, has and allows.",
         words: &["HOST:PORT"],
-        options: &[WAIT, secrets::OPTIONS, AS, JSON],
+        options: &[WAIT, secrets::OPTIONS, AS, tls::OPTIONS, JSON],
         notes: "",
         example: "agentcontainer describe 127.0.0.1:7000",
         run: nodes::describe,
@@ -400,7 +402,7 @@ const COMMANDS: &[Command] = &[
             WAIT,
             secrets::OPTIONS,
             AS,
-            JSON,
+            tls::OPTIONS, JSON,
         ],
         notes: "With --live each node is asked with the secret that is given, or else with the one found for it.",
         example: "agentcontainer tree 127.0.0.1:7000 --live",
@@ -418,7 +420,7 @@ const COMMANDS: &[Command] = &[
             ],
             secrets::OPTIONS,
             AS,
-            JSON,
+            tls::OPTIONS, JSON,
         ],
         notes: "",
         example: "agentcontainer call invoke_agent 127.0.0.1:7000 --payload '{\"agent_id\": \"ping\", \"message\": 1}'",

@@ -4,7 +4,7 @@ use super::agents::wait;
 use super::args::{opt, Given, Opt};
 use super::ask::ask;
 use super::fault::Fault;
-use super::{out, secrets};
+use super::{out, secrets, tls};
 use crate::wire::{self, json::quote, Address, Value};
 use std::time::Duration;
 
@@ -82,6 +82,7 @@ pub fn queue(
     if destination.parse::<Address>().is_err() && destination.contains(':') {
         return Err(Fault::Usage(format!("{destination:?} is neither HOST:PORT nor the name of a node")));
     }
+    let destination = &tls::in_words(given, destination)?;
     let (address, caller) = secrets::node_here(given)?;
     let mut payload = format!("{{{agent},\"destination\":{},\"stage\":{stage}", quote(destination));
     for (name, value) in [("activate_payload", activate), ("agent_metadata", metadata)] {

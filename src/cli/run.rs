@@ -58,7 +58,7 @@ pub fn run(given: &Given) -> Result<(), Fault> {
         let at = running.server.address();
         let caller =
             secret.map(|secret| Caller { sender: "admin".into(), secret, found: "the node itself".into() });
-        (caller, Address { host: at.ip().to_string(), port: at.port() })
+        (caller, Address { host: at.ip().to_string(), port: at.port(), tls: None })
     })?;
     let caller = caller.ok_or_else(|| Fault::Local("the node has no secret".into()))?;
     // Whoever develops an agent has its services on this very machine.

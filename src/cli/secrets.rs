@@ -5,6 +5,7 @@
 
 use super::args::{opt, Given, Opt};
 use super::fault::Fault;
+use super::tls;
 use crate::boot::{self, Whereabouts};
 use crate::node::{Config, Keys};
 use crate::wire::{self, Address, Secret};
@@ -56,7 +57,7 @@ pub fn caller_by(given: &Given, address: Option<&Address>, option: &str) -> Resu
         return Ok(caller);
     }
     // Where nobody listens, that is the news, and not that we could not have signed.
-    let reached = address.map_or(Ok(()), |address| wire::connect(address, Instant::now() + PROBE).map(drop));
+    let reached = address.map_or(Ok(()), |address| wire::open(address, Instant::now() + PROBE).map(drop));
     if let Err(why) = reached {
         return Err(Fault::Unreached(format!("{why} (and no secret for it is known here)")));
     }
@@ -139,6 +140,7 @@ fn find_by(
 pub fn node_here(given: &Given) -> Result<(Address, Caller), Fault> {
     let named = given.text("node")?.map(str::parse::<Address>).transpose();
     let named = named.map_err(|why| Fault::Usage(format!("--node: {why}")))?;
+    let named = named.map(|address| tls::to_one_found(given, address)).transpose()?;
     let node = match (&named, given.path("state-dir")) {
         (Some(_), _) => None,
         (None, Some(dir)) => Whereabouts::read(&dir),
@@ -146,9 +148,7 @@ pub fn node_here(given: &Given) -> Result<(Address, Caller), Fault> {
     };
     let address = match (named, &node) {
         (Some(address), _) => address,
-        (None, Some(node)) => {
-            Address::new(&node.host, node.port).map_err(|why| Fault::Local(why.to_string()))?
-        }
+        (None, Some(node)) => tls::to_node(given, node)?,
         (None, None) => {
             return Err(Fault::Local(
                 "no node of this user runs on this machine, and an outbox is a node's: start one \

@@ -58,7 +58,7 @@ pub fn run(given: &Given) -> Result<(), Fault> {
     let secret = secret.ok_or_else(|| Fault::Local("the node has no secret".into()))?;
     let asker = Asker {
         caller: Caller { sender: "admin".into(), secret, found: "the node itself".into() },
-        address: Address { host: "127.0.0.1".into(), port: node.port() },
+        address: Address { host: "127.0.0.1".into(), port: node.port(), tls: None },
     };
     let (facts, _held) = scene(&node, &state_dir, &asker)?;
     let listed = asker.invoke("plain", "\"list\"", TIME)?;

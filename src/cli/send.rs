@@ -7,16 +7,17 @@ use super::fault::{Answered, Fault, UNREACHED};
 use super::follow::Follow;
 use super::secrets::{self, Caller};
 use super::temporary::Temporary;
-use super::{out, outbox, token};
+use super::{out, outbox, tls, token};
 use crate::agent::Manifest;
 use crate::log::Show;
-use crate::node::config::is_loopback;
+use crate::node::config::{is_loopback, TlsKeys};
 use crate::node::{Admits, Keys};
 use crate::roster::token::METADATA;
 use crate::wire::{self, json::quote, Address, Failure, ReceivedAnswer};
 use serde_json::value::RawValue;
 use serde_json::{json, Value};
 use std::io::IsTerminal;
+use std::path::PathBuf;
 use std::sync::mpsc::{sync_channel, Receiver, RecvTimeoutError};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -64,11 +65,15 @@ pub fn run(given: &Given) -> Result<(), Fault> {
     };
     let caller = secrets::find(given, Some(&target), None)?.unwrap_or_else(itself);
 
-    let stage = open_stage(&target, stage_host, seconds, &manifest)?;
-    let (name, host, port) = stage.with(|running| {
-        (running.node.name().to_owned(), running.node.advertised_to(&target), running.server.address().port())
-    })?;
-    let mut metadata = json!({"stage": {"name": name, "host": host, "port": port}});
+    let shown = tls::identity(given)?;
+    if shown.is_none() && target.tls.is_some() && !is_loopback(&target.host) {
+        out::note(
+            "the stage speaks plain TCP: the agent's last hop home can be read on its way; see --tls-cert",
+        );
+    }
+    let stage = open_stage(&target, stage_host, seconds, &manifest, shown)?;
+    let stage_json = stage.with(|running| running.node.told_to(&target, "name"))?;
+    let mut metadata = json!({"stage": stage_json});
     if let Some(token) = token::given(given)? {
         metadata[METADATA] = token;
     }
@@ -96,6 +101,7 @@ fn open_stage(
     advertise_host: Option<String>,
     seconds: f64,
     manifest: &Manifest,
+    shown: Option<(PathBuf, PathBuf)>,
 ) -> Result<Temporary, Fault> {
     let v6 = target.host.parse::<std::net::Ipv6Addr>().is_ok();
     let local = is_loopback(&target.host) && advertise_host.as_deref().is_none_or(is_loopback);
@@ -110,6 +116,13 @@ fn open_stage(
         listen_host: listen_host.into(),
         listen_port: 0,
         advertise_host,
+        tls: shown.map(|(certificate, key)| TlsKeys {
+            certificate,
+            key,
+            client_ca: None,
+            client_certificates: None,
+            peer_ca: None,
+        }),
         parked_workers: 1,
         hook_timeout_s: seconds,
         ..Keys::default()
@@ -122,7 +135,10 @@ fn open_stage(
 /// The payload of `receive_agent`, as from the stage.
 fn payload(agent: &str, activate: &str, seconds: f64, metadata: &Value) -> String {
     let stage = &metadata["stage"];
-    let hop = json!({"node": stage["name"], "host": stage["host"], "port": stage["port"], "time": wire::unix_now()});
+    let mut hop = json!({"node": stage["name"], "host": stage["host"], "port": stage["port"], "time": wire::unix_now()});
+    if let Some(tls) = stage.get("tls") {
+        hop["tls"] = tls.clone();
+    }
     format!(
         "{{{agent},\"activate_payload\":{activate},\"mode\":\"move\",\"trace\":[{hop}],\
          \"agent_metadata\":{metadata},\"timeout\":{seconds}}}"

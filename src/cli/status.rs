@@ -6,8 +6,8 @@
 use super::args::Given;
 use super::ask;
 use super::fault::{Fault, UNREACHED};
-use super::out;
 use super::secrets::{self, nearness, Caller, VARIABLE};
+use super::{out, tls};
 use crate::boot::lock::{self, Holder};
 use crate::boot::{self, whereabouts, Whereabouts};
 use crate::log::quoted;
@@ -108,10 +108,13 @@ impl Asker<'_> {
         let Some(told) = told else {
             return Ok(known(Found::new("starting")).with("state_dir", shown));
         };
-        let address = Address { host: told.host.clone(), port: told.port };
+        let address = tls::to_node(self.given, &told)?;
         let heard = self.hear(&address, self.caller_of(&told)?.as_ref())?;
         let state = if heard.is_ok() { "running" } else { "not-answering" };
-        let found = known(Found::new(state).with("name", told.name));
+        let mut found = known(Found::new(state).with("name", told.name));
+        if let Some(fingerprint) = told.tls {
+            found = found.with("tls", fingerprint);
+        }
         Ok(heard.finish(found.with("address", address.to_string())).with("state_dir", shown))
     }
 
@@ -215,6 +218,10 @@ impl Heard {
     fn finish(self, mut found: Found) -> Found {
         match self {
             Heard::Answer(_, told) => {
+                let pinned = &told["tls"]["fingerprint"];
+                if !pinned.is_null() && found.facts.iter().all(|(name, _)| *name != "tls") {
+                    found = found.with("tls", pinned.clone());
+                }
                 for (name, value) in [
                     ("uptime_s", &told["uptime_s"]),
                     ("agents", &told["counters"]["agents"]),

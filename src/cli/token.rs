@@ -4,7 +4,7 @@ use super::agents::wait;
 use super::args::{dashed, Given};
 use super::ask::ask;
 use super::fault::Fault;
-use super::{out, secrets};
+use super::{out, secrets, tls};
 use crate::capsule::PrivateKey;
 use crate::clock;
 use crate::roster::token::{named_grant, Narrowing, Token, METADATA, MOST_BYTES};
@@ -32,7 +32,9 @@ pub fn run(given: &Given) -> Result<(), Fault> {
             return Err(Fault::Usage(text));
         }
     };
-    if let Some(name) = given.given().find(|name| !own.contains(name) && *name != "json") {
+    let asks = matches!(what, "revoke" | "revoked");
+    let known = |name: &str| own.contains(&name) || name == "json" || (asks && tls::is_option(name));
+    if let Some(name) = given.given().find(|name| !known(name)) {
         return Err(Fault::Usage(format!("token {what} has no option {}", dashed(name))));
     }
     if given.has_word(words) {

@@ -4,7 +4,7 @@ use super::agents::wait;
 use super::args::Given;
 use super::ask::{self, ask};
 use super::fault::Fault;
-use super::{out, secrets};
+use super::{out, secrets, tls};
 use crate::node::federation::{carried, TreeNode};
 use crate::wire::{self, Address};
 use serde_json::{json, Value};
@@ -61,13 +61,16 @@ pub fn run(given: &Given) -> Result<(), Fault> {
 
 /// Asks a node whether it is there, and who lives on it.
 fn look(given: &Given, node: &TreeNode, typed: Option<Address>, patience: Duration) -> Live {
-    let address = match typed.map_or_else(|| Address::new(&node.host, node.port), Ok) {
+    let address = match typed.map_or_else(|| node.address(), Ok) {
         Ok(address) => address,
         Err(why) => return Live::Down(why.to_string()),
     };
+    let Ok(address) = tls::to_one_found(given, address) else {
+        return Live::Down("the options about TLS name files that can't be used".into());
+    };
     let Some(caller) = secrets::find(given, Some(&address), None).ok().flatten() else {
         // Nothing that we could sign would be believed; that it takes a connection is all there is.
-        return match wire::connect(&address, Instant::now() + patience) {
+        return match wire::open(&address, Instant::now() + patience) {
             Ok(_) => Live::Up(None, "takes connections, no secret for it is known here"),
             Err(why) => Live::Down(why.to_string()),
         };
@@ -116,7 +119,12 @@ impl Live {
 fn with_live<'a>(node: &TreeNode, found: &mut impl Iterator<Item = &'a Live>) -> Value {
     let live = found.next().map_or(Value::Null, Live::json);
     let children: Vec<Value> = node.children.iter().map(|child| with_live(child, found)).collect();
-    json!({"name": node.name, "host": node.host, "port": node.port, "live": live, "children": children})
+    let mut shown =
+        json!({"name": node.name, "host": node.host, "port": node.port, "live": live, "children": children});
+    if let Some(pinned) = &node.tls {
+        shown["tls"] = pinned.to_json();
+    }
+    shown
 }
 
 /// The tree as lines: the branches, the name, the address, and what was found.
@@ -124,7 +132,8 @@ fn drawn(tree: &TreeNode, found: &[Live]) -> String {
     let mut names = Vec::new();
     branches(tree, "", "", &mut names);
     let rows = names.into_iter().zip(tree.walk()).enumerate().map(|(index, (name, node))| {
-        let address = Address { host: node.host.clone(), port: node.port };
+        let tls = node.tls.as_ref().map(|pinned| Box::new(pinned.tls()));
+        let address = Address { host: node.host.clone(), port: node.port, tls };
         let mut row = vec![name, out::shown(&address.to_string())];
         row.extend(found.get(index).map(Live::said));
         row

@@ -10,12 +10,14 @@ use crate::roster::identities::{self, Trust};
 use crate::roster::token;
 use crate::sandbox::Wanted;
 use crate::state::Fsync;
+use crate::wire::tls::{self, Acceptor, Clients};
 use crate::wire::{Address, Secret};
 use serde::Deserialize;
 use serde_json::{Map, Value};
 use std::collections::BTreeMap;
 use std::fmt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 /// The shortest admin secret that a node listening beyond loopback starts with, characters.
 pub const STRONG_SECRET: usize = 16;
@@ -37,6 +39,8 @@ pub struct Config {
     pub operators: BTreeMap<String, Operator>,
     /// What capsules of agents must satisfy.
     pub capsule_policy: Policy,
+    /// What is shown to whoever connects, if the node speaks TLS.
+    pub tls: Option<Arc<Acceptor>>,
     /// Whose capability tokens count.
     pub token_keys: Vec<TokenKey>,
 }
@@ -81,6 +85,8 @@ pub struct Keys {
     pub data_root: Option<PathBuf>,
     /// Whether `run` is there.
     pub allow_subprocess: bool,
+    /// The node speaks TLS, and nothing else.
+    pub tls: Option<TlsKeys>,
     /// The tree of nodes, as this node sees it.
     pub federation: Option<TreeNode>,
     /// What others are told of this node's address.
@@ -190,6 +196,50 @@ impl OneOrMore {
     }
 }
 
+/// The files that TLS needs, PEM.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields, remote = "Self")]
+pub struct TlsKeys {
+    /// The node's certificate, and behind it those that lead to its authority. The node also shows it to
+    /// other nodes that ask for one.
+    pub certificate: PathBuf,
+    /// Its private key, not encrypted.
+    pub key: PathBuf,
+    /// The authorities of clients' certificates, or such certificates themselves; none: clients are not asked.
+    #[serde(default)]
+    pub client_ca: Option<PathBuf>,
+    /// Whether a client without a certificate gets in: `required` (then not) or `optional`.
+    #[serde(default)]
+    pub client_certificates: Option<ClientCertificates>,
+    /// The authorities of other nodes' certificates, where the tree pins no fingerprint.
+    #[serde(default)]
+    pub peer_ca: Option<PathBuf>,
+}
+only_from_object!(TlsKeys);
+
+/// Whether clients need a certificate.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum ClientCertificates {
+    /// Nobody gets in without one.
+    Required,
+    /// One that is shown has to be good.
+    Optional,
+}
+
+impl TlsKeys {
+    /// Reads the files and checks that they fit together.
+    fn acceptor(&self) -> Result<Acceptor, String> {
+        let wanted = match self.client_certificates {
+            Some(ClientCertificates::Optional) => Clients::Optional,
+            _ => Clients::Required,
+        };
+        let clients = self.client_ca.as_deref().map(|file| (file, wanted));
+        self.peer_ca.as_deref().map_or(Ok(()), tls::check_authorities)?;
+        Acceptor::read(&self.certificate, &self.key, clients)
+    }
+}
+
 /// An operator, as the file has it.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields, remote = "Self")]
@@ -254,6 +304,7 @@ impl Default for Keys {
             allow_weak_secret: false,
             data_root: None,
             allow_subprocess: true,
+            tls: None,
             federation: None,
             advertise_host: None,
             operators: BTreeMap::new(),
@@ -334,6 +385,7 @@ keys! {
         admin_secret_file,
         allow_weak_secret,
         allow_subprocess,
+        tls,
         federation,
         advertise_host,
         operators,
@@ -409,6 +461,12 @@ impl Keys {
             if python.components().count() > 1 {
                 *python = folder.join(&*python);
             }
+        }
+        if let Some(tls) = &mut keys.tls {
+            tls.certificate = folder.join(&tls.certificate);
+            tls.key = folder.join(&tls.key);
+            beside(&mut tls.client_ca);
+            beside(&mut tls.peer_ca);
         }
         for operator in keys.operators.values_mut() {
             operator.secret_file = folder.join(&operator.secret_file);
@@ -579,6 +637,18 @@ impl Keys {
         ] {
             file.as_deref().map_or(Ok(()), |file| check(key, file))?;
         }
+        if let Some(tls) = &self.tls {
+            let named = [("certificate", Some(&tls.certificate)), ("key", Some(&tls.key))];
+            let named = named
+                .into_iter()
+                .chain([("client_ca", tls.client_ca.as_ref()), ("peer_ca", tls.peer_ca.as_ref())]);
+            for (key, file) in named {
+                file.map_or(Ok(()), |file| check(key, file)).map_err(|why| format!("key \"tls\": {why}"))?;
+            }
+            if tls.client_certificates.is_some() && tls.client_ca.is_none() {
+                return Err("key \"tls\": client_certificates says nothing without client_ca".into());
+            }
+        }
         for file in self.admin_secret_file.iter().flat_map(OneOrMore::all) {
             check("admin_secret_file", Path::new(file))?;
         }
@@ -648,8 +718,10 @@ impl Config {
             registry_file::read(file)
                 .map_err(|error| format!("key \"trust_registry\" ({}): {error}", file.display()))?;
         }
+        let tls = keys.tls.as_ref().map(TlsKeys::acceptor).transpose();
+        let tls = tls.map_err(|why| format!("key \"tls\": {why}"))?.map(Arc::new);
         let token_keys = read_token_keys(&keys.token_keys)?;
-        Ok(Config { keys, admin_secrets, operators, capsule_policy, token_keys })
+        Ok(Config { keys, admin_secrets, operators, capsule_policy, token_keys, tls })
     }
 
     /// The keys of which this configuration has other values than `old`, or finds others in the files that
@@ -663,6 +735,7 @@ impl Config {
         };
         contents("admin_secret_file", self.admin_secrets == old.admin_secrets, &["admin_secret"]);
         contents("operators", self.operators == old.operators, &[]);
+        contents("tls", self.tls == old.tls, &[]);
         contents("capsule_policy", self.capsule_policy == old.capsule_policy, &[]);
         names
     }
@@ -778,6 +851,26 @@ mod tests {
             (r#"{"operators": {"m": {"secret_file": "", "allow": []}}}"#, "\"m\": key \"secret_file\""),
             (r#"{"operators": {"m": "SECRET"}}"#, "\"m\": must be an object, not a string"),
             (r#"{"operators": {"m": ["SECRET", []]}}"#, "\"m\": must be an object, not a list"),
+            (r#"{"tls": true}"#, "tls"),
+            (r#"{"tls": {"certificate": "a"}}"#, "`key`"),
+            (r#"{"tls": {"certificate": "", "key": "b"}}"#, "key \"tls\": key \"certificate\""),
+            (r#"{"tls": {"certificate": "a", "key": "b", "keys": 1}}"#, "keys"),
+            (
+                r#"{"tls": {"certificate": "a", "key": "b", "client_certificates": "optional"}}"#,
+                "without client_ca",
+            ),
+            (
+                r#"{"tls": {"certificate": "a", "key": "b", "client_ca": "c", "client_certificates": "maybe"}}"#,
+                "\"required\" or \"optional\"",
+            ),
+            (
+                r#"{"federation": {"name": "a", "host": "h", "port": 1, "tls": {"fingerprint": "ab"}}}"#,
+                "SHA-256",
+            ),
+            (
+                r#"{"federation": {"name": "a", "host": "h", "port": 1, "tls": {"fingerprints": []}}}"#,
+                "fingerprints",
+            ),
             (r#"{"manager": ""}"#, "manager"),
             (r#"{"manager": "admin"}"#, "manager"),
             (r#"{"operators": {"ruth": {"secret_file": "x", "allow": []}}}"#, "manager"),

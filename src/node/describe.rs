@@ -31,6 +31,7 @@ impl Node {
             "uptime_s": self.started.elapsed().as_secs(),
             "python": self.pool.python_version(),
             "allow_subprocess": keys.allow_subprocess,
+            "tls": self.config().tls.as_ref().map(|acceptor| acceptor.told()),
             "sandbox": self.pool.sandbox().level().to_string(),
             "signers": signers,
             "counters": {

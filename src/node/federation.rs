@@ -1,9 +1,9 @@
 //! The tree of nodes: as configured, as an agent carries it, and where a name leads.
 
 use crate::plain::only_from_object;
-use crate::wire::Address;
-use serde::{Deserialize, Serialize};
-use serde_json::{Map, Value};
+use crate::wire::{Address, AddressError, Fingerprint, Tls};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use serde_json::{json, Map, Value};
 
 /// The deepest tree that is read; a line's own nesting limit is 64.
 const DEPTH: usize = 24;
@@ -24,9 +24,68 @@ pub struct TreeNode {
     /// A node of the base implementation: it signs no answers (TRANSFER.md).
     #[serde(default, skip_serializing_if = "is_false")]
     pub unsigned: bool,
+    /// It speaks TLS.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tls: Option<Pinned>,
 }
 
 only_from_object!(TreeNode and write);
+
+/// That a node speaks TLS: `{"fingerprint": "…"}`, the SHA-256 of its certificate; a list of them, while one
+/// certificate takes another's place; `{}`: an authority decides (`peer_ca`).
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Pinned(pub Vec<Fingerprint>);
+
+impl Pinned {
+    /// What a member `tls` says.
+    ///
+    /// # Errors
+    /// It says none of that.
+    fn read(value: &Value, strictly: bool) -> Result<Pinned, String> {
+        let members = value.as_object().ok_or("key \"tls\" of a node: must be an object")?;
+        if let Some(odd) = members.keys().find(|key| strictly && *key != "fingerprint") {
+            return Err(format!(
+                "key \"tls\" of a node: there is no key {odd:?}; the only one is \"fingerprint\""
+            ));
+        }
+        let all = match members.get("fingerprint") {
+            None => Vec::new(),
+            Some(Value::Array(all)) if !all.is_empty() => all.iter().collect(),
+            Some(one) => vec![one],
+        };
+        let read = |value: &Value| {
+            let text = value.as_str().ok_or("key \"fingerprint\": must be a string or a list of strings")?;
+            Fingerprint::parse(text)
+        };
+        all.into_iter().map(read).collect::<Result<_, String>>().map(Pinned)
+    }
+
+    /// The member `tls` that says so.
+    pub fn to_json(&self) -> Value {
+        match &self.0[..] {
+            [] => json!({}),
+            [one] => json!({"fingerprint": one.to_string()}),
+            all => json!({"fingerprint": all.iter().map(Fingerprint::to_string).collect::<Vec<_>>()}),
+        }
+    }
+
+    /// How the node is known then.
+    pub fn tls(&self) -> Tls {
+        Tls::pinned(self.0.clone())
+    }
+}
+
+impl<'de> Deserialize<'de> for Pinned {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        Pinned::read(&Value::deserialize(deserializer)?, true).map_err(serde::de::Error::custom)
+    }
+}
+
+impl Serialize for Pinned {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        self.to_json().serialize(serializer)
+    }
+}
 
 fn is_false(value: &bool) -> bool {
     !value
@@ -35,7 +94,31 @@ fn is_false(value: &bool) -> bool {
 impl TreeNode {
     /// A node without children.
     pub fn leaf(name: &str, host: &str, port: u16) -> Self {
-        TreeNode { name: name.into(), host: host.into(), port, children: Vec::new(), unsigned: false }
+        TreeNode {
+            name: name.into(),
+            host: host.into(),
+            port,
+            children: Vec::new(),
+            unsigned: false,
+            tls: None,
+        }
+    }
+
+    /// Where it listens, and how it is spoken to.
+    ///
+    /// # Errors
+    /// Its host is none.
+    pub fn address(&self) -> Result<Address, AddressError> {
+        Ok(Address::new(&self.host, self.port)?.with_tls(self.tls.as_ref().map(Pinned::tls)))
+    }
+
+    /// What is pinned of the node at this address, here or below.
+    pub fn pinned_at(&self, address: &Address) -> Option<&Pinned> {
+        let there = |node: &&TreeNode| {
+            let host = node.host.trim_start_matches('[').trim_end_matches(']');
+            node.port == address.port && host.eq_ignore_ascii_case(&address.host)
+        };
+        self.walk().into_iter().filter(there).find_map(|node| node.tls.as_ref())
     }
 
     /// The node called `name`, here or below.
@@ -44,6 +127,14 @@ impl TreeNode {
             return Some(self);
         }
         self.children.iter().find_map(|child| child.find(name))
+    }
+
+    /// The same, to be changed.
+    pub fn find_mut(&mut self, name: &str) -> Option<&mut TreeNode> {
+        if self.name == name {
+            return Some(self);
+        }
+        self.children.iter_mut().find_map(|child| child.find_mut(name))
     }
 
     /// Every node, parents before children.
@@ -130,6 +221,10 @@ fn tolerant(value: &Value, depth: usize) -> Option<Value> {
             kept.insert(name.into(), value.clone());
         }
     }
+    if let Some(tls) = object.get("tls") {
+        // Whoever says something of TLS that can't be read does not mean plain TCP.
+        kept.insert("tls".into(), Pinned::read(tls, false).ok()?.to_json());
+    }
     let children = object.get("children").and_then(Value::as_array);
     let children: Vec<Value> =
         children.into_iter().flatten().filter_map(|child| tolerant(child, depth + 1)).collect();
@@ -151,7 +246,7 @@ pub struct Destination {
 impl Destination {
     /// The destination that a node of a tree is, if its address is one.
     pub fn of(node: &TreeNode) -> Option<Self> {
-        let address = Address::new(&node.host, node.port).ok().filter(|address| address.port != 0)?;
+        let address = node.address().ok().filter(|address| address.port != 0)?;
         Some(Destination { name: node.name.clone(), address, unsigned: node.unsigned })
     }
 }
@@ -171,7 +266,8 @@ pub fn resolve(
         trace.iter().rev().find_map(|hop| {
             let hop = hop.as_object().filter(|hop| hop.get("node").and_then(Value::as_str) == Some(name))?;
             let port = u16::try_from(hop.get("port")?.as_u64()?).ok()?;
-            Some(TreeNode::leaf(name, hop.get("host")?.as_str()?, port))
+            let tls = hop.get("tls").map(|tls| Pinned::read(tls, false)).transpose().ok()?;
+            Some(TreeNode { tls, ..TreeNode::leaf(name, hop.get("host")?.as_str()?, port) })
         })
     };
     Destination::of(&known.or_else(carried).or_else(home).or_else(passed)?)
@@ -220,6 +316,30 @@ mod tests {
         let merged = tree().with_own(&own);
         let a = merged.find("a").unwrap();
         assert_eq!((a.host.as_str(), a.port, a.children.len()), ("10.0.0.1", 9, 1));
+    }
+
+    #[test]
+    fn that_a_node_speaks_tls_is_never_lost_on_the_way() {
+        let pin = "ab".repeat(32);
+        let pinned = |tls: Value| carried(Some(&json!({"name": "x", "host": "h", "port": 1, "tls": tls})));
+        let tls = |tree: Option<TreeNode>| Destination::of(&tree.unwrap()).unwrap().address.tls.unwrap();
+        assert_eq!(tls(pinned(json!({"fingerprint": pin, "newer": 1}))).fingerprints.len(), 1);
+        assert_eq!(tls(pinned(json!({"fingerprint": [pin, pin]}))).fingerprints.len(), 2);
+        assert_eq!(tls(pinned(json!({}))).fingerprints.len(), 0);
+        for wrong in [json!(true), json!({"fingerprint": "x"}), json!({"fingerprint": []}), json!(null)] {
+            assert_eq!(pinned(wrong.clone()), None, "{wrong}");
+        }
+        let trace = [json!({"node": "old", "host": "h4", "port": 4, "tls": {"fingerprint": pin}})];
+        let found = resolve("old", &tree(), &Map::new(), &trace).unwrap();
+        assert_eq!(found.address.tls.unwrap().fingerprints[0].to_string(), pin);
+        let trace = [json!({"node": "old", "host": "h4", "port": 4, "tls": 1})];
+        assert_eq!(resolve("old", &tree(), &Map::new(), &trace), None);
+        let mut root = tree();
+        root.children[1].tls = Some(Pinned(vec![Fingerprint::parse(&pin).unwrap()]));
+        let text = serde_json::to_string(&root).unwrap();
+        assert_eq!(serde_json::from_str::<TreeNode>(&text).unwrap(), root);
+        assert!(root.pinned_at(&"127.0.0.1:7002".parse().unwrap()).is_some());
+        assert!(root.pinned_at(&"127.0.0.1:7001".parse().unwrap()).is_none());
     }
 
     #[test]

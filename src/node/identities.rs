@@ -314,7 +314,7 @@ impl Node {
         let (said, heard) = mpsc::channel();
         let mut children = Vec::new();
         for child in self.place().children.into_iter().filter(|child| !child.unsigned) {
-            let Ok(address) = Address::new(&child.host, child.port) else { continue };
+            let Ok(address) = child.address().map(|address| self.secured(&address)) else { continue };
             let (node, snapshot, said) = (Arc::clone(self), Arc::clone(snapshot), said.clone());
             let name = child.name.clone();
             children.push(child.name);
@@ -346,7 +346,7 @@ impl Node {
             return;
         }
         for child in self.place().children.into_iter().filter(|child| !child.unsigned) {
-            let Ok(address) = Address::new(&child.host, child.port) else { continue };
+            let Ok(address) = child.address().map(|address| self.secured(&address)) else { continue };
             {
                 let mut handing = lock(&self.handing);
                 let child = handing.entry(child.name.clone()).or_default();

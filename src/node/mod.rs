@@ -49,8 +49,9 @@ use crate::roster::snapshot::Held;
 use crate::state::{self, Syncer};
 use crate::sync::{lock, Crew};
 use crate::throttle::{LeftOut, Throttle};
+use crate::wire::Address;
 use crate::wire::{Code, Failure, Room, Secret};
-use federation::TreeNode;
+use federation::{Pinned, TreeNode};
 use known::Known;
 use ledger::Ledger;
 use outbox::Outbox;
@@ -58,6 +59,7 @@ use record::Registry;
 use replay_log::ReplayLog;
 use restore::{Interrupted, Left};
 use serde_json::value::RawValue;
+use serde_json::{json, Value};
 use std::collections::{HashMap, HashSet};
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -344,12 +346,43 @@ impl Node {
         self.listening.get().map_or(0, SocketAddr::port)
     }
 
-    /// This node's tree: as configured, or itself alone.
+    /// This node's tree: as configured, or itself alone. Its own certificate is the one that it shows.
     pub fn tree(&self) -> TreeNode {
-        match &self.config().keys.federation {
+        let config = self.config();
+        let mut tree = match &config.keys.federation {
             Some(tree) => tree.clone(),
-            None => TreeNode::leaf(self.name(), &self.config().keys.listen_host, self.port()),
+            None => TreeNode::leaf(self.name(), &config.keys.listen_host, self.port()),
+        };
+        if let (Some(pinned), Some(own)) = (self.pinned(), tree.find_mut(self.name())) {
+            own.tls.get_or_insert(pinned);
         }
+        tree
+    }
+
+    /// How others know this node, if it speaks TLS.
+    fn pinned(&self) -> Option<Pinned> {
+        self.config().tls.as_ref().map(|acceptor| Pinned(vec![acceptor.fingerprint()]))
+    }
+
+    /// This node, as whoever is at `address` is told of it: `{"NAME": name, "host", "port", "tls"?}`.
+    pub fn told_to(&self, address: &Address, name: &str) -> Value {
+        let mut told = json!({name: self.name(), "host": self.advertised_to(address), "port": self.port()});
+        if let Some(pinned) = self.pinned() {
+            told["tls"] = pinned.to_json();
+        }
+        told
+    }
+
+    /// How the node at `address` is spoken to: what this node's own tree pins there counts before what
+    /// anybody else says. The node shows its own certificate, where it has one.
+    pub fn secured(&self, address: &Address) -> Address {
+        let pinned = self.tree().pinned_at(address).map(Pinned::tls);
+        let mut tls = pinned.or_else(|| address.tls.as_deref().cloned());
+        if let (Some(tls), Some(own)) = (&mut tls, &self.config().keys.tls) {
+            tls.authorities.clone_from(&own.peer_ca);
+            tls.identity = Some((own.certificate.clone(), own.key.clone()));
+        }
+        address.clone().with_tls(tls)
     }
 
     /// What is told of this node's address to a peer at `address`: as configured, else the address

@@ -73,6 +73,13 @@ impl Node {
             .note_refused(&Event::new("refused").text("peer", &peer(stream)).text("code", code.as_str()));
     }
 
+    /// A connection on which no TLS came about.
+    pub fn note_handshake(&self, stream: &TcpStream, why: &str) {
+        let peer = peer(stream);
+        self.log.event(Level::Warn, "handshake_failed", &[("peer", &peer), ("error", why)]);
+        self.journal.note_refused(&Event::new("refused").text("peer", &peer).text("code", "handshake"));
+    }
+
     /// A message that nobody known has signed.
     pub fn note_stranger(&self, request: &Request, stream: &TcpStream, failure: &Failure) {
         let event = self.about(request, None).event("refused").text("peer", &peer(stream));

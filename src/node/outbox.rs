@@ -4,7 +4,7 @@
 //! Moves and queued clones have a file each, `outbox/<transfer>`: a line of JSON, then the request's
 //! payload. Once the outcome is known the line stands alone.
 
-use super::federation::Destination;
+use super::federation::{Destination, Pinned};
 use super::messages::Mode;
 use super::Record;
 use crate::agent::Manifest;
@@ -298,6 +298,8 @@ impl Transfer {
             let state = lock(&self.state);
             (state.outcome, state.forget_after, state.tried)
         };
+        let address = &self.destination.address;
+        let tls = address.tls.as_ref().map(|tls| Pinned(tls.fingerprints.clone()).to_json());
         json!({
             "transfer": self.id,
             "mode": self.mode.as_str(),
@@ -309,8 +311,9 @@ impl Transfer {
             "created": self.created,
             "destination": {
                 "name": self.destination.name,
-                "host": self.destination.address.host,
-                "port": self.destination.address.port,
+                "host": address.host,
+                "port": address.port,
+                "tls": tls,
             },
             "outcome": outcome.map(Outcome::as_str),
             "forget_after": forget_after,
@@ -480,6 +483,9 @@ pub(super) fn read_transfer(text: &str) -> Result<Transfer, String> {
     let place = &head["destination"];
     let port = place["port"].as_u64().and_then(|port| u16::try_from(port).ok()).ok_or("\"port\" is none")?;
     let address = Address::new(&word(place, "host")?, port).map_err(|why| why.to_string())?;
+    let tls = place.get("tls").filter(|tls| !tls.is_null()).cloned();
+    let tls = tls.map(serde_json::from_value::<Pinned>).transpose().map_err(|why| why.to_string())?;
+    let address = address.with_tls(tls.as_ref().map(Pinned::tls));
     let outcome = match head["outcome"].as_str() {
         None => None,
         Some("arrived") => Some(Outcome::Arrived),

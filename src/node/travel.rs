@@ -114,9 +114,7 @@ impl Node {
         let destination =
             match (self.resolve(&record, &order.destination), order.destination.parse::<wire::Address>()) {
                 (Ok(destination), _) => destination,
-                (Err(_), Ok(address)) => {
-                    Destination { name: order.destination.clone(), address, unsigned: false }
-                }
+                (Err(_), Ok(address)) => Destination { name: address.to_string(), address, unsigned: false },
                 (Err(error), Err(_)) => return Err(Failure::new(Code::UnknownDestination, error.message)),
             };
         let journey = Journey {
@@ -211,13 +209,14 @@ impl Node {
     pub fn queue(self: &Arc<Self>, order: Queue) -> Result<Box<RawValue>, Failure> {
         let package = self.open_package(order.source_code.as_deref(), order.capsule.as_deref())?;
         self.check_id(&package.manifest.id)?;
-        let destination = match (self.tree().find(&order.destination), order.destination.parse()) {
-            (Some(place), _) => Destination::of(place),
-            (None, Ok(address)) => {
-                Some(Destination { name: order.destination.clone(), address, unsigned: false })
-            }
-            (None, Err(_)) => None,
-        };
+        let destination =
+            match (self.tree().find(&order.destination), order.destination.parse::<wire::Address>()) {
+                (Some(place), _) => Destination::of(place),
+                (None, Ok(address)) => {
+                    Some(Destination { name: address.to_string(), address, unsigned: false })
+                }
+                (None, Err(_)) => None,
+            };
         let destination = destination.filter(|destination| !destination.unsigned).ok_or_else(|| {
             let text = format!(
                 "{:?} is neither HOST:PORT nor a node of the tree of {} that signs its answers",
@@ -232,15 +231,10 @@ impl Node {
             package.manifest.name.as_ref().unwrap_or(&package.manifest.id).clone().into(),
         );
         if order.stage {
-            let stage = json!({"name": self.name(), "host": self.advertised_to(&destination.address), "port": self.port()});
-            metadata.insert("stage".into(), stage);
+            metadata.insert("stage".into(), self.told_to(&destination.address, "name"));
         }
-        let hop = json!({
-            "node": self.name(),
-            "host": self.advertised_to(&destination.address),
-            "port": self.port(),
-            "time": wire::unix_now(),
-        });
+        let mut hop = self.told_to(&destination.address, "node");
+        hop["time"] = wire::unix_now().into();
         let mut head = json!({"mode": "move", "trace": [hop], "agent_metadata": metadata}).to_string();
         head.pop(); // the members that follow are text already
         let (form, text) = match &package.sealed {
@@ -425,7 +419,7 @@ impl Node {
         if transfer.is_untried() {
             // What reached nobody can be given up without asking, in later runs too.
             let address = &transfer.destination.address;
-            if let Err(why) = wire::connect(address, deadline) {
+            if let Err(why) = wire::open(&self.secured(address), deadline) {
                 return Step::Untouched(self.nothing_sent(transfer, &why.to_string()));
             }
             if let Err(error) = self.outbox.try_now(transfer) {
@@ -519,9 +513,18 @@ impl Node {
             wire::signed_request(kind, &transfer.traveller.id, secret, payload, RequestOptions::default())
                 .map_err(|failure| Step::Untouched(CallError::new("bad_payload", failure.message)))?;
         let most = self.config().keys.max_message_bytes;
-        match wire::exchange(&transfer.destination.address, &signed.line, deadline, most) {
+        let address = self.secured(&transfer.destination.address);
+        match wire::exchange(&address, &signed.line, deadline, most) {
             Ok(answer) if transfer.destination.unsigned || answer.genuine(secret, &signed.nonce) => {
                 Ok(answer)
+            }
+            // Nobody there reads plain text: also what it can't sign says that nothing came of it.
+            Ok(answer) if address.tls.is_none() && answer.wants_tls() => {
+                let text = format!(
+                    "{} speaks TLS alone, and neither the tree here nor the agent says so of it: it read nothing",
+                    transfer.destination.name
+                );
+                Err(Step::Untouched(CallError::new("unreachable", text)))
             }
             Ok(answer) if answer.known_code() == Some(Code::UnknownSender) => Err(Step::Unknown),
             Ok(answer) if answer.known_code().is_some_and(is_final) => {
@@ -871,12 +874,8 @@ impl Node {
     }
 
     fn own_hop(&self, record: &Record, destination: &Destination) -> Value {
-        let mut hop = json!({
-            "node": self.name(),
-            "host": self.advertised_to(&destination.address),
-            "port": self.port(),
-            "time": wire::unix_now(),
-        });
+        let mut hop = self.told_to(&destination.address, "node");
+        hop["time"] = wire::unix_now().into();
         let notes = lock(&record.notes).clone();
         if !notes.is_empty() {
             hop["notes"] = notes.into();

@@ -1,9 +1,9 @@
 //! One connection: lines in, answers out, deadlines that are total.
 
 use super::budget::Budgets;
-use super::requests;
+use super::{door, requests};
 use crate::node::Node;
-use crate::wire::{Answer, Code, Failure, Hold, Line, LineReader, ReadError};
+use crate::wire::{Answer, Code, Failure, Hold, Line, LineReader, ReadError, Stream};
 use std::net::TcpStream;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::Arc;
@@ -16,12 +16,26 @@ const DRAIN_TIME: Duration = Duration::from_secs(2);
 /// How long a peer may take to read its answer.
 const WRITE_TIME: Duration = Duration::from_secs(60);
 
-/// Serves a connection to its end. While a line of it is being answered, it counts in `answering`.
-pub(super) fn serve(node: &Arc<Node>, stream: &TcpStream, budgets: &Budgets, answering: &AtomicUsize) {
-    let keys = &node.config().keys;
+/// Serves a connection to its end, over TLS if the node speaks it. While a line of it is being answered, it counts in `answering`.
+pub(super) fn serve(node: &Arc<Node>, tcp: &TcpStream, budgets: &Budgets, answering: &AtomicUsize) {
+    let config = node.config();
+    let keys = &config.keys;
     let seconds = |value: f64| Duration::try_from_secs_f64(value).unwrap_or(Duration::from_secs(3600));
     let (line_time, idle_time) = (seconds(keys.request_timeout_s), seconds(keys.keep_alive_timeout_s));
-    let _ = stream.set_nodelay(true);
+    let _ = tcp.set_nodelay(true);
+    // The handshake is part of the first line's time.
+    let mut deadline = Instant::now() + line_time;
+    let secured;
+    let stream: &dyn Stream = match &config.tls {
+        None => tcp,
+        Some(acceptor) => match door::enter(node, tcp, acceptor, deadline, budgets) {
+            Some(entered) => {
+                secured = entered;
+                &secured
+            }
+            None => return crate::wire::close(tcp, DRAIN_BYTES, DRAIN_TIME),
+        },
+    };
     let most = keys.most_in_flight();
     let hold = Hold::new(&node.in_flight, most, keys.max_message_bytes);
     let mut reader = LineReader::new(stream, keys.max_message_bytes).within(&hold);
@@ -29,28 +43,38 @@ pub(super) fn serve(node: &Arc<Node>, stream: &TcpStream, budgets: &Budgets, ans
     let mut _answer = None; // until whoever asked has read it
     loop {
         _answer = None;
-        if !first && !matches!(reader.wait(Instant::now() + idle_time), Ok(true)) {
-            break;
+        if !first {
+            if !matches!(reader.wait(Instant::now() + idle_time), Ok(true)) {
+                break;
+            }
+            deadline = Instant::now() + line_time;
         }
         first = false;
-        let line = reader.next_line(Instant::now() + line_time);
+        let line = reader.next_line(deadline);
         _answer = Some(Counted::new(answering));
         let (answer, keep) = match line {
             Ok(Line::Text(line)) => {
                 hold.settle(line.capacity());
-                respond(node, line, stream, budgets)
+                respond(node, line, tcp, budgets)
             }
             Ok(Line::End) => break,
             Err(ReadError::TooLarge { limit }) => {
                 let text = format!("the line is longer than {limit} bytes (max_message_bytes)");
-                if requests::is_written_down(node, stream, budgets) {
-                    node.note_unread(stream, Code::TooLarge);
+                if requests::is_written_down(node, tcp, budgets) {
+                    node.note_unread(tcp, Code::TooLarge);
                 }
                 (unsigned(node, Code::TooLarge, &text), false)
             }
             Err(ReadError::TimedOut { .. }) => {
                 let text = format!("no whole request line came within {:.0} s", line_time.as_secs_f64());
                 (unsigned(node, Code::Timeout, &text), false)
+            }
+            Err(ReadError::Secured) => {
+                if requests::is_written_down(node, tcp, budgets) {
+                    node.note_unread(tcp, Code::BadMessage);
+                }
+                let text = "this is a TLS handshake, and the node speaks plain TCP (its configuration has no \"tls\")";
+                (unsigned(node, Code::BadMessage, text), false)
             }
             Err(ReadError::NoRoom) => {
                 let text = format!("the lines on their way hold as much as they may ({most} bytes, max_bytes_in_flight); try again");

@@ -7,12 +7,13 @@
 pub mod admin_socket;
 mod budget;
 mod connection;
+mod door;
 mod requests;
 
 use crate::log::Level;
 use crate::node::Node;
 use crate::sync::lock;
-use crate::wire::{Answer, Code, Failure};
+use crate::wire::{Answer, Code, Failure, Stream};
 use std::io;
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -35,6 +36,8 @@ const SILENT: Duration = Duration::from_millis(200);
 /// What a refused connection may still send and how long it may take, before it is closed.
 const REFUSED_BYTES: usize = 64 * 1024;
 const REFUSED_TIME: Duration = Duration::from_millis(50);
+/// The same for its TLS handshake: a way there and back, and arithmetic.
+const REFUSED_HANDSHAKE: Duration = Duration::from_millis(250);
 
 /// A listening server. Dropping it stops it.
 pub struct Server {
@@ -234,6 +237,13 @@ fn refuse(node: &Node, most: usize, stream: &TcpStream) {
     let failure =
         Failure::new(Code::Busy, format!("the node serves {most} connections, as many as it may; try again"));
     let line = Answer::failure(node.name(), &failure).to_line(None);
+    let config = node.config();
+    let secured = config
+        .tls
+        .as_ref()
+        .and_then(|acceptor| door::enter_briefly(stream, acceptor, Instant::now() + REFUSED_HANDSHAKE));
+    // Whoever does not speak TLS reads it as it is.
+    let stream: &dyn Stream = secured.as_ref().map_or(stream, |secured| secured);
     let _ = crate::wire::write_line(stream, &line, Instant::now() + REFUSED_TIME);
     crate::wire::close(stream, REFUSED_BYTES, REFUSED_TIME);
 }

@@ -1,6 +1,9 @@
-//! Where a node listens: `HOST:PORT`.
+//! Where a node listens: `HOST:PORT`; or, where it speaks TLS, `tls://HOST:PORT#FINGERPRINT`.
 
+use super::certificate::Fingerprint;
+use super::tls::Tls;
 use std::fmt;
+use std::hash::{Hash, Hasher};
 use std::io;
 use std::net::{IpAddr, Ipv6Addr, SocketAddr, TcpStream, ToSocketAddrs};
 use std::str::FromStr;
@@ -8,13 +11,32 @@ use std::sync::mpsc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// A host, by name or number, and a port.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+/// How an address begins whose node speaks TLS.
+const SCHEME: &str = "tls://";
+
+/// A host, by name or number, and a port. It is the same place however one speaks to it.
+#[derive(Clone, Debug)]
 pub struct Address {
     /// A name, an IPv4 or an IPv6 address (without brackets).
     pub host: String,
     /// 1 to 65535; 0, "any free port", only where one listens.
     pub port: u16,
+    /// That TLS is spoken there, and how the node is known; none: plain TCP.
+    pub tls: Option<Box<Tls>>,
+}
+
+impl PartialEq for Address {
+    fn eq(&self, other: &Self) -> bool {
+        (&self.host, self.port) == (&other.host, other.port)
+    }
+}
+
+impl Eq for Address {}
+
+impl Hash for Address {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        (&self.host, self.port).hash(state);
+    }
 }
 
 impl Address {
@@ -39,7 +61,20 @@ impl Address {
         if name.len() > 255 {
             return wrong("has more than 255 bytes");
         }
-        Ok(Address { host: name.into(), port })
+        Ok(Address { host: name.into(), port, tls: None })
+    }
+
+    /// The same place, spoken to in this way.
+    pub fn with_tls(self, tls: Option<Tls>) -> Address {
+        Address { tls: tls.map(Box::new), ..self }
+    }
+
+    fn parse_known(text: &str) -> Result<Address, AddressError> {
+        let address = Address::parse_listening(text)?;
+        if address.port == 0 {
+            return Err(AddressError(format!("the address {text:?} has a port out of the range 1 to 65535")));
+        }
+        Ok(address)
     }
 
     /// Reads `HOST:PORT` where port 0, "any free port", is meant to be possible.
@@ -78,18 +113,25 @@ impl Address {
 impl FromStr for Address {
     type Err = AddressError;
 
-    /// Reads `HOST:PORT`, `127.0.0.1:7000`, `[::1]:7000`.
+    /// Reads `HOST:PORT`, `127.0.0.1:7000`, `[::1]:7000`, `tls://node.example:7000`, and with the SHA-256 of
+    /// the node's certificate `tls://node.example:7000#5f0c…`.
     fn from_str(text: &str) -> Result<Address, AddressError> {
-        let address = Address::parse_listening(text)?;
-        if address.port == 0 {
-            return Err(AddressError(format!("the address {text:?} has a port out of the range 1 to 65535")));
+        if let Some(place) = text.strip_prefix(SCHEME) {
+            let (place, pin) = place.split_once('#').map_or((place, None), |(place, pin)| (place, Some(pin)));
+            let pins = pin.map(Fingerprint::parse).transpose();
+            let pins = pins.map_err(|why| AddressError(format!("the address {text:?}: {why}")))?;
+            let address = Address::parse_known(place)?;
+            return Ok(address.with_tls(Some(Tls::pinned(pins.into_iter().collect()))));
         }
-        Ok(address)
+        Address::parse_known(text)
     }
 }
 
 impl fmt::Display for Address {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.tls.is_some() {
+            f.write_str(SCHEME)?;
+        }
         if self.host.contains(':') {
             write!(f, "[{}]:{}", self.host, self.port)
         } else {
@@ -120,6 +162,8 @@ pub enum ConnectError {
     TimedOut(Address),
     /// No address of the host took the connection; the last one's reason.
     Failed(Address, io::Error),
+    /// A connection came about, and no TLS on it; the reason.
+    Secured(Address, String),
 }
 
 impl fmt::Display for ConnectError {
@@ -129,6 +173,7 @@ impl fmt::Display for ConnectError {
                 write!(f, "the host name of {address} does not resolve: {why}")
             }
             ConnectError::TimedOut(address) => write!(f, "connecting to {address} took too long"),
+            ConnectError::Secured(address, why) => write!(f, "connecting to {address}: {why}"),
             ConnectError::Failed(address, error) => write!(f, "connecting to {address}: {error}"),
         }
     }
@@ -203,6 +248,27 @@ mod tests {
         assert_eq!(Address::new("[::1]", 7).unwrap(), "[::1]:7".parse().unwrap());
         assert_eq!(Address::new("::1", 7).unwrap().to_string(), "[::1]:7");
         assert_eq!(Address::parse_listening("127.0.0.1:0").unwrap().port, 0);
+    }
+
+    #[test]
+    fn an_address_says_that_tls_is_spoken_and_whose_certificate_is_awaited() {
+        let pin = "ab".repeat(32);
+        let address: Address = format!("tls://[::1]:7000#{pin}").parse().unwrap();
+        assert_eq!(address.to_string(), "tls://[::1]:7000");
+        assert_eq!(address.tls.as_ref().unwrap().fingerprints, [Fingerprint::parse(&pin).unwrap()]);
+        let address: Address = "tls://node:1".parse().unwrap();
+        assert!(address.tls.as_ref().unwrap().fingerprints.is_empty());
+        assert_eq!(address, "node:1".parse().unwrap(), "the same place");
+        for (text, said) in [
+            ("tls://node:1#", "64 hexadecimal digits"),
+            ("tls://node:1#abc", "64 hexadecimal digits"),
+            ("tls://node", "has no port"),
+            ("tls://tls://node:1", "more than one colon"),
+            ("node:1#ab", "not a number"),
+        ] {
+            let error = text.parse::<Address>().unwrap_err().to_string();
+            assert!(error.contains(said), "{text}: {error}");
+        }
     }
 
     #[test]

@@ -173,6 +173,12 @@ impl ReceivedAnswer {
         self.json().get(name).map(Json::raw)
     }
 
+    /// Whether it says that the line came in plain text to a node that speaks TLS alone, which read nothing
+    /// of it. Such an answer is never signed.
+    pub fn wants_tls(&self) -> bool {
+        !self.is_ok() && self.field("tls") == Some("\"required\"")
+    }
+
     /// The whole answer, to be looked at.
     pub fn json(&self) -> Json<'_> {
         Json::trusted(self.line.trim())

@@ -1,11 +1,12 @@
-//! Lines over a TCP connection, bounded in bytes and in time.
+//! Lines over a connection, bounded in bytes and in time.
 //!
 //! A deadline is for the whole line. A peer that sends a byte now and then does not push it back.
 
 use super::room::{Hold, NoRoom};
+use super::stream::{Stream, Trouble};
+use super::tls::HELLO;
 use std::fmt;
-use std::io::{self, ErrorKind, Read, Write};
-use std::net::{Shutdown, TcpStream};
+use std::io;
 use std::time::{Duration, Instant};
 
 /// What is asked of the kernel at a time, in bytes.
@@ -37,6 +38,8 @@ pub enum ReadError {
     },
     /// All lines together hold as much as they may ([`Hold`]).
     NoRoom,
+    /// What came is the beginning of a TLS handshake, and no line.
+    Secured,
     /// The connection failed.
     Io(io::Error),
 }
@@ -48,6 +51,7 @@ impl fmt::Display for ReadError {
             ReadError::TimedOut { partial: false } => f.write_str("no line came in time"),
             ReadError::TooLarge { limit } => write!(f, "the line is longer than {limit} bytes"),
             ReadError::NoRoom => f.write_str("there is no room for so long a line now"),
+            ReadError::Secured => f.write_str("it is a TLS handshake and no line"),
             ReadError::Io(error) => write!(f, "reading from the connection: {error}"),
         }
     }
@@ -58,9 +62,8 @@ impl std::error::Error for ReadError {}
 /// Reads the lines of a connection. Sets the stream's read timeout and leaves it set.
 ///
 /// Memory grows with what arrives, up to the limit, and a long line takes its memory along.
-#[derive(Debug)]
 pub struct LineReader<'s> {
-    stream: &'s TcpStream,
+    stream: &'s dyn Stream,
     limit: usize,
     hold: Option<&'s Hold<'s>>,
     buffer: Vec<u8>,
@@ -72,7 +75,7 @@ pub struct LineReader<'s> {
 
 impl<'s> LineReader<'s> {
     /// A reader of lines of at most `max_bytes`, the newline not counted.
-    pub fn new(stream: &'s TcpStream, max_bytes: usize) -> LineReader<'s> {
+    pub fn new(stream: &'s dyn Stream, max_bytes: usize) -> LineReader<'s> {
         LineReader { stream, limit: max_bytes, hold: None, buffer: Vec::new(), start: 0, searched: 0 }
     }
 
@@ -94,6 +97,10 @@ impl<'s> LineReader<'s> {
 
     fn find_line(&mut self, deadline: Instant) -> Result<Line, ReadError> {
         loop {
+            // It would not end as a line does, and its sender waits for an answer.
+            if self.buffer.get(self.start) == Some(&HELLO) {
+                return Err(ReadError::Secured);
+            }
             while let Some(line) = self.buffered_line() {
                 if line.len() > self.limit {
                     return Err(ReadError::TooLarge { limit: self.limit });
@@ -156,7 +163,11 @@ impl<'s> LineReader<'s> {
         let room = self.limit.saturating_add(1).saturating_sub(self.buffer.len()).clamp(1, CHUNK);
         let mut chunk = [0; CHUNK];
         let partial = !is_blank(&self.buffer[..self.buffer.len().min(CHUNK)]);
-        let count = read_before(self.stream, &mut chunk[..room], deadline, partial)?;
+        let count =
+            self.stream.read_before(&mut chunk[..room], deadline).map_err(|trouble| match trouble {
+                Trouble::Late => ReadError::TimedOut { partial },
+                Trouble::Io(error) => ReadError::Io(error),
+            })?;
         let needed = self.buffer.len() + count;
         if needed > self.buffer.capacity() {
             let grown = (self.buffer.capacity() * 2).min(self.limit.saturating_add(1)).max(needed);
@@ -174,29 +185,10 @@ fn is_blank(bytes: &[u8]) -> bool {
     bytes.iter().all(u8::is_ascii_whitespace)
 }
 
-fn read_before(
-    mut stream: &TcpStream,
-    into: &mut [u8],
-    deadline: Instant,
-    partial: bool,
-) -> Result<usize, ReadError> {
-    loop {
-        let Some(left) = time_left(deadline) else {
-            return Err(ReadError::TimedOut { partial });
-        };
-        stream.set_read_timeout(Some(left)).map_err(ReadError::Io)?;
-        match stream.read(into) {
-            Ok(count) => return Ok(count),
-            Err(error) if is_passing(&error) => {}
-            Err(error) => return Err(ReadError::Io(error)),
-        }
-    }
-}
-
 /// Writes a line and its newline before the deadline. Sets the stream's write timeout.
 ///
 /// After an error the peer may have received all, part or none of it.
-pub fn write_line(stream: &TcpStream, line: &str, deadline: Instant) -> io::Result<()> {
+pub fn write_line(stream: &dyn Stream, line: &str, deadline: Instant) -> io::Result<()> {
     // The newline goes with the last stretch and not in a packet of its own.
     let (head, tail) = line.as_bytes().split_at(line.len() - line.len() % CHUNK);
     let mut last = Vec::with_capacity(tail.len() + 1);
@@ -204,57 +196,29 @@ pub fn write_line(stream: &TcpStream, line: &str, deadline: Instant) -> io::Resu
     last.push(b'\n');
     // By stretches, so that the deadline is looked at in between.
     for part in head.chunks(CHUNK).chain([&*last]) {
-        write_before(stream, part, deadline)?;
-    }
-    Ok(())
-}
-
-fn write_before(mut stream: &TcpStream, mut part: &[u8], deadline: Instant) -> io::Result<()> {
-    while !part.is_empty() {
-        let Some(left) = time_left(deadline) else {
-            return Err(io::Error::new(ErrorKind::TimedOut, "the peer did not take the line in time"));
-        };
-        stream.set_write_timeout(Some(left))?;
-        match stream.write(part) {
-            Ok(0) => return Err(ErrorKind::WriteZero.into()),
-            Ok(count) => part = &part[count..],
-            Err(error) if is_passing(&error) => {}
-            Err(error) => return Err(error),
-        }
+        stream.write_before(part, deadline)?;
     }
     Ok(())
 }
 
 /// Ends a connection so that the peer gets what was written to it: closing with unread input makes the
-/// kernel send a reset, on which the peer may lose the answer. So the writing side is shut down and
-/// what still comes is read, at most `max_bytes` and for at most `max_time`. Dropping the stream
-/// afterwards closes it.
-pub fn close(stream: &TcpStream, max_bytes: usize, max_time: Duration) {
+/// kernel send a reset, on which the peer may lose the answer. So the writing side is ended and what still
+/// comes is read (below TLS, where there is one), at most `max_bytes` and for at most `max_time`. Dropping
+/// the stream afterwards closes it.
+pub fn close(stream: &dyn Stream, max_bytes: usize, max_time: Duration) {
     let deadline = Instant::now() + max_time;
-    if stream.shutdown(Shutdown::Write).is_err() {
+    if stream.finish(deadline).is_err() {
         return;
     }
     let mut left = max_bytes;
     let mut chunk = [0; CHUNK];
     while left > 0 {
         let room = left.min(CHUNK);
-        match read_before(stream, &mut chunk[..room], deadline, false) {
+        match stream.tcp().read_before(&mut chunk[..room], deadline) {
             Ok(count) if count > 0 => left -= count,
             _ => break,
         }
     }
-}
-
-/// What remains until the deadline; nothing if it is over. Never zero, which would mean "no timeout".
-fn time_left(deadline: Instant) -> Option<Duration> {
-    // The kernel counts these in microseconds.
-    Some(deadline.saturating_duration_since(Instant::now())).filter(|left| left.as_micros() > 0)
-}
-
-/// Worth another look at the clock and another try. A timeout of ours comes as `WouldBlock`; `TimedOut`
-/// means that the connection is dead, after which a read would look like the peer's orderly end.
-fn is_passing(error: &io::Error) -> bool {
-    matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted)
 }
 
 #[cfg(test)]

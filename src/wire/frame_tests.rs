@@ -3,6 +3,8 @@ use std::thread;
 
 use super::super::testing::{connection, later};
 use super::*;
+use std::io::{ErrorKind, Read, Write};
+use std::net::Shutdown;
 
 fn text(line: &str) -> Line {
     Line::Text(line.as_bytes().to_vec())

@@ -67,6 +67,7 @@
 
 pub mod address;
 pub mod answer;
+pub mod certificate;
 pub mod client;
 pub mod code;
 pub mod failure;
@@ -77,9 +78,12 @@ pub mod replay;
 pub mod request;
 pub mod room;
 pub mod secret;
+pub mod stream;
+pub mod tls;
 
 pub use address::{connect, Address, AddressError, ConnectError};
 pub use answer::{Answer, BadAnswer, ReceivedAnswer};
+pub use certificate::Fingerprint;
 pub use client::{exchange, ExchangeError};
 pub use code::Code;
 pub use failure::Failure;
@@ -91,6 +95,8 @@ pub use request::{
 };
 pub use room::{Hold, NoRoom, Room};
 pub use secret::{Secret, SecretError};
+pub use stream::Stream;
+pub use tls::{open, Tls};
 
 #[cfg(test)]
 mod testing;

@@ -5,7 +5,7 @@ use agentcontainer::boot::{self, Out, Running, Start};
 use agentcontainer::log::Show;
 use agentcontainer::node::federation::TreeNode;
 use agentcontainer::node::Keys;
-use agentcontainer::wire::{self, Address, ReceivedAnswer, RequestOptions, Secret};
+use agentcontainer::wire::{self, Address, ReceivedAnswer, RequestOptions, Secret, Tls};
 use serde_json::{json, Value};
 use std::io::Write;
 use std::path::PathBuf;
@@ -73,7 +73,8 @@ impl Lab {
     }
 
     pub fn address(&self) -> Address {
-        Address::new("127.0.0.1", self.running.node.port()).unwrap()
+        let tls = self.running.node.config().tls.as_ref().map(|own| Tls::pinned(vec![own.fingerprint()]));
+        Address::new("127.0.0.1", self.running.node.port()).unwrap().with_tls(tls)
     }
 
     /// This node in a tree.
