@@ -106,7 +106,7 @@ fn explained(answer: &ReceivedAnswer, genuine: bool, address: &Address, caller: 
         Some(Code::Forbidden) => answered.advised("what an operator may send is its \"allow\" list in the node's configuration"),
         Some(Code::UnknownAgent) => answered.advised(format!("who lives there: agentcontainer list {address}")),
         _ if answer.wants_tls() => {
-            answered.advised("say whose certificate it must be: --tls-fingerprint SHA256, or --tls-ca FILE")
+            answered.advised("say whose certificate it must be: --tls-fingerprint HEX, or --tls-ca FILE")
         }
         Some(Code::Busy) => answered.advised("later it may do"),
         _ => answered,

@@ -16,7 +16,7 @@ use std::path::PathBuf;
 /// The options that say so.
 pub const OPTIONS: &[Opt] = &[
     flag("tls", "the node speaks TLS (as with tls://HOST:PORT); of a node of this user here it is known"),
-    opt("tls-fingerprint", "SHA256", "its certificate's fingerprint, which alone counts then"),
+    opt("tls-fingerprint", "HEX", "the SHA-256 of its certificate, which alone counts then"),
     opt("tls-ca", "F", "the certificate of the authority that signed the node's, or the node's own"),
     opt("tls-cert", "F", "the certificate to show to the node, with its key or --tls-key"),
     opt("tls-key", "F", "the key of --tls-cert (the same file)"),
