@@ -4,9 +4,10 @@
 //! so that nothing in here knows what a file search or a transfer is.
 
 use crate::sandbox::Rights;
+use rustix::process::Resource;
 use serde_json::value::RawValue;
 use std::fmt;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 /// One `ctx` call. It speaks for the process it came from, whatever its arguments say.
 pub struct HostCall {
@@ -41,6 +42,12 @@ pub trait Host: Send + Sync {
 
     /// What the kernel is to enforce on its process, as of now.
     fn rights(&self) -> Rights;
+
+    /// How much CPU time a hook may take; none: as much as it likes.
+    fn cpu_limit(&self) -> Option<Duration>;
+
+    /// What the kernel is to bound its process by, where that is less than every worker has.
+    fn process_limits(&self) -> Vec<(Resource, u64)>;
 
     /// A line that the agent printed, escaped and bounded.
     fn printed(&self, line: &str);

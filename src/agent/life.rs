@@ -145,7 +145,7 @@ impl Turn {
         deadline: Instant,
         host: &dyn Fn() -> Arc<dyn Host>,
     ) -> Result<Done, HookError> {
-        let mut done = self.load(deadline, host)?.hook(hook, payload, deadline)?;
+        let mut done = self.load(deadline, host)?.hook(hook, payload, deadline, host().cpu_limit())?;
         lock(&self.life.memory).stale = done.stale.take();
         let before = self.life.memory();
         done.memory = done.memory.filter(|memory| Some(memory.get()) != before.as_deref());
@@ -310,6 +310,16 @@ impl Life {
         }
     }
 
+    /// Ends a process that has taken more than `limit` of CPU time while no hook runs. Returns whether it did.
+    pub fn end_if_it_burns(&self, limit: Duration) -> bool {
+        let process = lock(&self.process).clone().filter(|process| !process.is_over());
+        let burns = process.is_some_and(|process| process.burns_idle(limit));
+        if burns {
+            self.end_process("what its hooks left behind took more CPU time than a hook may (cpu_s)");
+        }
+        burns
+    }
+
     /// Ends the process of an agent that has been idle for `idle`; its memory is here already.
     /// Returns whether it did.
     pub fn hibernate(self: &Arc<Self>, idle: Duration) -> bool {
@@ -334,7 +344,12 @@ impl Life {
             .seal(&rights, parked.pid.as_raw_nonzero().get(), self.spec.state_dir.as_deref())
             .map_err(|error| HookError::no_process(&error, deadline))?;
         let secret = self.spec.manifest.secret.expose();
-        let orders = Orders { seal, load: self.load_order(&*host) };
+        let orders = Orders {
+            limits: host.process_limits(),
+            cpu: host.cpu_limit(),
+            seal,
+            load: self.load_order(&*host),
+        };
         let loaded = Process::load(parked, orders, deadline, &self.pool.settings, secret, host, &self.crew)?;
         *lock(&self.rights) = rights;
         Ok(loaded)

@@ -8,6 +8,7 @@
 //!
 //! The module knows nothing of what a `ctx` call does: it asks its [`host::Host`].
 
+mod cpu;
 pub mod frame;
 pub mod host;
 pub mod launcher;

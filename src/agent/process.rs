@@ -1,5 +1,6 @@
 //! One agent's running process: the bridge's node side.
 
+use super::cpu::{Idle, Meter};
 use super::frame::{AgentError, Frame, Frames, Said};
 use super::host::{CallError, Host, HostCall};
 use super::output::Output;
@@ -10,7 +11,7 @@ use crate::supervise::tree;
 use crate::sync::{lock, Crew};
 use crate::sys::is_starved;
 use rustix::event::{poll, PollFd, PollFlags, Timespec};
-use rustix::process::{Pid, Signal};
+use rustix::process::{prlimit, Pid, Resource, Rlimit, Signal};
 use serde_json::value::RawValue;
 use std::fmt;
 use std::io::{self, Read, Write};
@@ -51,6 +52,8 @@ pub enum HookError {
     Lost(String),
     /// The hook's time was up; the process was ended.
     Timeout(String),
+    /// It took more CPU time than it may; the process was ended.
+    Cpu(String),
     /// No process could be had.
     NoProcess(String),
     /// The machine has none to give just now: no descriptor, no memory, no process.
@@ -81,6 +84,7 @@ impl fmt::Display for HookError {
             HookError::Ended(text)
             | HookError::Lost(text)
             | HookError::Timeout(text)
+            | HookError::Cpu(text)
             | HookError::NoProcess(text)
             | HookError::Starved(text) => f.write_str(text),
             HookError::Refused(error) => write!(f, "the source does not load: {error}"),
@@ -105,10 +109,15 @@ pub struct Process {
     exit: Arc<Exit>,
     state: Mutex<State>,
     calls: AtomicUsize,
+    idle: Mutex<Idle>,
 }
 
 /// What a parked worker is told, in this order.
 pub(super) struct Orders {
+    /// What the kernel is to bound it by, beside what every worker has.
+    pub limits: Vec<(Resource, u64)>,
+    /// How much CPU time loading may take.
+    pub cpu: Option<Duration>,
     /// What it gives up before it loads an agent, with its Landlock ruleset.
     pub seal: Option<(Seal, Option<OwnedFd>)>,
     /// The load order, a frame without its newline.
@@ -130,6 +139,7 @@ type Waiting = (u64, Instant, SyncSender<Result<Done, HookError>>);
 #[derive(Clone)]
 enum Killed {
     Late(String),
+    Cpu(String),
     Other(String),
 }
 
@@ -168,6 +178,7 @@ impl Process {
                 ended: None,
             }),
             calls: AtomicUsize::new(0),
+            idle: Mutex::default(),
         });
         let mut side = Side {
             process: Arc::clone(&process),
@@ -190,9 +201,17 @@ impl Process {
         if let Some((seal, ruleset)) = orders.seal {
             process.seal(&seal, ruleset).map_err(no_process)?;
         }
+        for (resource, most) in orders.limits {
+            let refused = |error| {
+                HookError::NoProcess(format!("the agent's limit of {resource:?} can't be {most}: {error}"))
+            };
+            let limit = Rlimit { current: Some(most), maximum: Some(most) };
+            prlimit(Some(pid), resource, limit).map_err(refused)?;
+        }
+        let cpu = orders.cpu.map(|limit| Meter::start(pid, limit));
         process.send(&[&orders.load], deadline)?;
         drop(orders.load);
-        let done = process.await_outcome(&outcome, deadline, "loading the source")?;
+        let done = process.await_outcome(&outcome, deadline, cpu, "loading the source")?;
         match done.outcome {
             Ok(_) => Ok((process, done.memory)),
             Err(error) => {
@@ -220,7 +239,13 @@ impl Process {
     ///
     /// # Errors
     /// The process ended, or the deadline passed and it was ended for that.
-    pub(super) fn hook(&self, name: &str, payload: &str, deadline: Instant) -> Result<Done, HookError> {
+    pub(super) fn hook(
+        &self,
+        name: &str,
+        payload: &str,
+        deadline: Instant,
+        cpu: Option<Duration>,
+    ) -> Result<Done, HookError> {
         let (told, outcome) = sync_channel(1);
         let number = {
             let mut state = lock(&self.state);
@@ -232,9 +257,21 @@ impl Process {
             state.hook = Some((number, deadline, told));
             number
         };
+        let cpu = cpu.map(|limit| Meter::start(self.pid, limit));
         let head = format!("{{\"hook\":{number},\"name\":\"{name}\",\"payload\":");
         self.send(&[head.as_bytes(), payload.as_bytes(), b"}"], deadline)?;
-        self.await_outcome(&outcome, deadline, name)
+        self.await_outcome(&outcome, deadline, cpu, name)
+    }
+
+    /// Whether what a hook left behind has taken more than `limit` of CPU time while none runs.
+    pub(super) fn burns_idle(&self, limit: Duration) -> bool {
+        let running = lock(&self.state).hook.is_some();
+        let mut idle = lock(&self.idle);
+        match running {
+            true => idle.is_not(),
+            false => return idle.is_over(self.pid, limit),
+        }
+        false
     }
 
     /// Ends the process (SIGKILL); the zygote ends its process group when it reaps it.
@@ -278,10 +315,29 @@ impl Process {
         &self,
         outcome: &Receiver<Result<Done, HookError>>,
         deadline: Instant,
+        mut cpu: Option<Meter>,
         what: &str,
     ) -> Result<Done, HookError> {
         let allowed = deadline.saturating_duration_since(Instant::now());
-        match outcome.recv_timeout(allowed) {
+        let received = loop {
+            let until = cpu.as_ref().map_or(deadline, |meter| meter.next().min(deadline));
+            let received = outcome.recv_timeout(until.saturating_duration_since(Instant::now()));
+            match (received, &mut cpu) {
+                (Err(RecvTimeoutError::Timeout), Some(meter)) if Instant::now() < deadline => {
+                    if meter.is_over() {
+                        let text = format!(
+                            "{what} took more than the {} s of CPU time that it may (cpu_s); the agent's process was ended",
+                            meter.limit()
+                        );
+                        lock(&self.state).killed.get_or_insert(Killed::Cpu(text.clone()));
+                        self.signal();
+                        return outcome.recv_timeout(STATUS_LIMIT * 2).unwrap_or(Err(HookError::Cpu(text)));
+                    }
+                }
+                (received, _) => break received,
+            }
+        };
+        match received {
             Ok(done) => done,
             Err(RecvTimeoutError::Disconnected) => {
                 Err(HookError::Ended("the agent's process is gone".into()))
@@ -526,6 +582,7 @@ impl Side {
             Ending::Unknown => "ended".to_owned(),
         };
         let (error, words) = match killed {
+            Some(Killed::Cpu(text)) => (HookError::Cpu(text.clone()), text),
             Some(Killed::Late(text)) => (HookError::Timeout(text.clone()), text),
             Some(Killed::Other(why)) => {
                 (HookError::Ended(format!("the agent's process was ended: {why}")), format!("ended: {why}"))

@@ -75,6 +75,7 @@ pub(super) fn in_words(grant: wire::Json<'_>) -> String {
     });
     let mut words: Vec<String> = names.collect();
     words.extend(scopes);
+    words.extend(grant.get("quotas").map(|quotas| format!("quotas {}", quotas.raw())));
     match words.is_empty() {
         true => "nothing".into(),
         false => words.join(", "),

@@ -253,7 +253,10 @@ const COMMANDS: &[Command] = &[
             tls::OPTIONS, JSON,
         ],
         notes: "GRANT is a group (files, process, http, mobility, federation, messaging, sockets, management), one of their\n\
-                calls, or ManageRootAgent. Scopes: {\"paths\":[...]} of read_file and search_files, {\"commands\":[...]} of run,\n\
+                calls, ManageRootAgent, or quotas, whose --scope says how much it may use: {\"cpu_s\":10,\"state_bytes\":...,\n\
+                \"calls_per_minute\":...,\"read_bytes_per_minute\":...,\"http_bytes_per_hour\":...,\n\
+                \"memory_bytes\":...,\"open_files\":...,\"file_bytes\":...}, 0 for no bound.\n\
+                Scopes: {\"paths\":[...]} of read_file and search_files, {\"commands\":[...]} of run,\n\
                 {\"hosts\":[...],\"methods\":[...]} of http_request, {\"destinations\":[...]} of clone and move. The first grant\n\
                 of an agent begins with what it has by how it came. It counts from the next call on.",
         example: "agentcontainer grant http-probe http 127.0.0.1:7000 --scope '{\"hosts\": [\"127.0.0.1:8080\"]}'",

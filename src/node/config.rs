@@ -7,6 +7,7 @@ use crate::journal;
 use crate::plain::{only_from_object, plain_error};
 use crate::roster::grants::Grant;
 use crate::roster::identities::{self, Trust};
+use crate::roster::quotas::{Quota, Quotas};
 use crate::roster::token;
 use crate::sandbox::Wanted;
 use crate::state::Fsync;
@@ -146,6 +147,16 @@ pub struct Keys {
     pub agent_user: Option<String>,
     /// How much of the sandbox is wanted around agents' processes.
     pub sandbox: Wanted,
+    /// CPU seconds of a hook; 0: no bound.
+    pub agent_cpu_s: u64,
+    /// Bytes in an agent's own directory; 0: no bound.
+    pub agent_state_bytes: u64,
+    /// `ctx` calls of an agent a minute; 0: no bound.
+    pub agent_calls_per_minute: u64,
+    /// Bytes of files that an agent reads a minute; 0: no bound.
+    pub agent_read_bytes_per_minute: u64,
+    /// Bytes of HTTP bodies that an agent exchanges an hour; 0: no bound.
+    pub agent_http_bytes_per_hour: u64,
     /// A text for `ctx.prompt()`.
     pub prompt_file: Option<PathBuf>,
     /// The policy that capsules of agents are checked under.
@@ -331,6 +342,11 @@ impl Default for Keys {
             agent_memory_bytes: 2 << 30,
             agent_open_files: 1024,
             agent_file_bytes: 4 << 30,
+            agent_cpu_s: 300,
+            agent_state_bytes: 1 << 30,
+            agent_calls_per_minute: 0,
+            agent_read_bytes_per_minute: 0,
+            agent_http_bytes_per_hour: 0,
             agent_processes: 512,
             agent_user: None,
             sandbox: Wanted::default(),
@@ -408,6 +424,11 @@ keys! {
         trust,
         identity_root_key,
         token_keys,
+        agent_cpu_s,
+        agent_state_bytes,
+        agent_calls_per_minute,
+        agent_read_bytes_per_minute,
+        agent_http_bytes_per_hour,
     ],
     // The node's name and places; what the replay memory was made for; what the interpreter and the workers
     // that are parked already were started with, and the length of their lines.
@@ -738,6 +759,20 @@ impl Config {
         contents("tls", self.tls == old.tls, &[]);
         contents("capsule_policy", self.capsule_policy == old.capsule_policy, &[]);
         names
+    }
+
+    /// What bounds agents whose grant does not say otherwise.
+    pub fn quotas(&self) -> Quotas {
+        Quotas::of([
+            (Quota::Cpu, self.keys.agent_cpu_s),
+            (Quota::StateBytes, self.keys.agent_state_bytes),
+            (Quota::Calls, self.keys.agent_calls_per_minute),
+            (Quota::ReadBytes, self.keys.agent_read_bytes_per_minute),
+            (Quota::HttpBytes, self.keys.agent_http_bytes_per_hour),
+            (Quota::Memory, self.keys.agent_memory_bytes),
+            (Quota::OpenFiles, self.keys.agent_open_files),
+            (Quota::FileBytes, self.keys.agent_file_bytes),
+        ])
     }
 
     /// How the journal is kept.

@@ -59,6 +59,15 @@ impl Node {
                 "inbox_length": keys.inbox_length,
                 "hook_timeout_s": keys.hook_timeout_s,
                 "idle_timeout_s": keys.idle_timeout_s,
+                "agent_memory_bytes": keys.agent_memory_bytes,
+                "agent_open_files": keys.agent_open_files,
+                "agent_file_bytes": keys.agent_file_bytes,
+                "agent_processes": keys.agent_processes,
+                "agent_cpu_s": keys.agent_cpu_s,
+                "agent_state_bytes": keys.agent_state_bytes,
+                "agent_calls_per_minute": keys.agent_calls_per_minute,
+                "agent_read_bytes_per_minute": keys.agent_read_bytes_per_minute,
+                "agent_http_bytes_per_hour": keys.agent_http_bytes_per_hour,
             },
         })
     }

@@ -6,6 +6,7 @@ use super::{Node, Origin, Record};
 use crate::agent::manifest;
 use crate::log::Level;
 use crate::roster::grants::{Grant, Refusal, Word};
+use crate::roster::quotas::{self, Quotas, OF_A_PROCESS};
 use crate::wire::{Code, Failure};
 use serde_json::{json, Value};
 use std::collections::BTreeSet;
@@ -37,9 +38,28 @@ impl Node {
     /// # Errors
     /// `bad_payload`: no such id, group, call or scope; `busy`, `internal`: it can't be written.
     pub fn set_grant(&self, order: SetGrant) -> Result<Value, Failure> {
+        if order.grant == quotas::QUOTAS {
+            self.check_raised(order.scope.as_ref())?;
+        }
         self.change_grant(&order.agent_id, "granted", &order.grant, |grant| {
             grant.add(&order.grant, order.scope.as_ref()).map(|()| true)
         })
+    }
+
+    /// Workers have their limits when they are forked; what is lower then stays so.
+    fn check_raised(&self, scope: Option<&Value>) -> Result<(), Failure> {
+        let asked = scope.and_then(|scope| Quotas::read(scope).ok()).unwrap_or_default();
+        let usual = self.config().quotas();
+        let all = asked.over(&usual);
+        let raised = OF_A_PROCESS
+            .iter()
+            .find(|(quota, _)| all.get(*quota).unwrap_or(u64::MAX) > usual.get(*quota).unwrap_or(u64::MAX));
+        let Some((quota, _)) = raised else { return Ok(()) };
+        let (name, most) = (quota.name(), usual.get(*quota).unwrap_or(0));
+        let text = format!(
+            "{name} can only narrow: every process begins with the configuration's agent_{name} ({most})"
+        );
+        Err(Failure::new(Code::BadPayload, text))
     }
 
     /// `revoke_grant`.
@@ -93,12 +113,17 @@ impl Node {
             let won = OF_THE_PROCESS.iter().any(|name| !before.has(name) && after.has(name));
             if lost {
                 record.life.end_process("what it may do was revoked");
-            } else if won {
+            } else if won || limits(&before) != limits(&after) {
                 record.life.hibernate(Duration::ZERO);
             }
         }
         Ok(json!({"agent_id": id, "changed": changed, "grant": after.to_json()}))
     }
+}
+
+/// What of a grant the kernel bounds a process by, from its start on.
+fn limits(grant: &Grant) -> Vec<Option<u64>> {
+    OF_A_PROCESS.iter().map(|(quota, _)| grant.quotas().get(*quota)).collect()
 }
 
 fn word(origin: Origin) -> Word {

@@ -17,6 +17,7 @@ mod known;
 mod ledger;
 mod manager;
 pub mod messages;
+mod meters;
 mod notes;
 mod outbox;
 pub mod package;
@@ -43,6 +44,7 @@ use crate::journal::{Event, Journal};
 use crate::log::{Level, Log};
 use crate::roster::grants::Grants;
 use crate::roster::identities::Identities;
+use crate::roster::quotas::Quota;
 use crate::roster::revoked_tokens::RevokedTokens;
 use crate::roster::schedules::Schedules;
 use crate::roster::snapshot::Held;
@@ -147,6 +149,7 @@ pub struct Node {
     known: Known,
     grants: Grants,
     revoked_tokens: RevokedTokens,
+    meters: meters::Meters,
     /// The manager's id; `None`: the node has none.
     manager: Option<String>,
     schedules: Schedules,
@@ -244,6 +247,7 @@ impl Node {
             known,
             grants,
             revoked_tokens,
+            meters: meters::Meters::default(),
             manager,
             schedules,
             inboxes: inbox::Inboxes::default(),
@@ -587,6 +591,10 @@ impl Node {
             turn.run(hook, payload, deadline, &host).map_err(|error| self.hook_failure(&record.id, error))?;
         crash::point("hook-ended");
         self.after_hook(record, &done);
+        // It has moved, perhaps, and its files with it.
+        if !record.life.is_over() {
+            self.check_state(record, 0)?;
+        }
         match done.outcome {
             Ok(result) => {
                 record.keep_result(&result);
@@ -617,6 +625,13 @@ impl Node {
         let text = format!("{id}: {error}");
         match error {
             HookError::Timeout(_) => Failure::new(Code::Timeout, text),
+            HookError::Cpu(_) => {
+                // One that does not load yet is nobody's record: what bounds everybody.
+                let quotas =
+                    self.agent(id).map_or_else(|| self.config().quotas(), |here| self.quotas_of(&here));
+                self.tell_quota(id, Quota::Cpu, quotas.get(Quota::Cpu).unwrap_or(0));
+                Failure::new(Code::Quota, text)
+            }
             HookError::NoProcess(_) => Failure::new(Code::Internal, text),
             HookError::Starved(_) => Failure::new(Code::Busy, text),
             HookError::NotKept(error) => arrive::disk_failure(&format!("the memory of {id}"), &error),
@@ -745,6 +760,7 @@ impl Node {
         };
         if due {
             self.flush();
+            self.end_what_burns();
         }
         self.tell_of_the_journal();
     }

@@ -171,6 +171,38 @@ fn open_folder(dir: &Path, below: &Path) -> rustix::io::Result<OwnedFd> {
     Ok(folder)
 }
 
+/// How many entries of a directory are measured.
+const MEASURED: usize = 100_000;
+
+/// What a directory holds, bytes: its files, its folders, and one for each entry. Links are not followed. Above
+/// `enough`, or beyond [`MEASURED`] entries, it is some larger number.
+pub(super) fn measure(dir: &Path, enough: u64) -> u64 {
+    let (mut bytes, mut entries) = (0u64, 0usize);
+    let mut waiting = vec![PathBuf::new()];
+    while let Some(below) = waiting.pop() {
+        // What can't be opened has gone meanwhile.
+        let Ok(folder) = open_folder(dir, &below) else { continue };
+        let Ok(all) = Dir::read_from(&folder) else { continue };
+        for entry in all.flatten() {
+            let name = OsStr::from_bytes(entry.file_name().to_bytes());
+            if name == "." || name == ".." {
+                continue;
+            }
+            let flags = rustix::fs::AtFlags::SYMLINK_NOFOLLOW;
+            let Ok(stat) = rustix::fs::statat(&folder, name, flags) else { continue };
+            entries += 1;
+            bytes = bytes.saturating_add(u64::try_from(stat.st_size).unwrap_or(0)).saturating_add(1);
+            if bytes > enough || entries > MEASURED {
+                return bytes.max(enough.saturating_add(1));
+            }
+            if FileType::from_raw_mode(stat.st_mode) == FileType::Directory {
+                waiting.push(below.join(name));
+            }
+        }
+    }
+    bytes
+}
+
 /// Lays `files` out below `dir`, which is new. On an error nothing is left of it.
 ///
 /// # Errors

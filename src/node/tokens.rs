@@ -135,7 +135,10 @@ impl Node {
         if now >= token.expires_at() {
             return Err(("expired", format!("it ended {} s ago", now - token.expires_at())));
         }
-        Ok((name.clone(), token.grant().and(&self.grants.of_strangers().or(may_give))))
+        let most = self.grants.of_strangers().or(may_give);
+        // The token narrows what bounds everybody, too.
+        let quotas = most.quotas().over(&config.quotas());
+        Ok((name.clone(), token.grant().and(&most.with_quotas(quotas))))
     }
 
     /// Tells what an agent's token is worth, if that has changed; a process with rights that went with it ends.

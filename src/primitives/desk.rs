@@ -12,6 +12,7 @@ use crate::node::travel::Journey;
 use crate::node::{federation, MakeHost, Node, Record};
 use crate::roster::grants::Grant;
 use crate::roster::groups::MANAGE_ROOT_AGENT;
+use crate::roster::quotas::Quota;
 use crate::roster::schedules::{Edit, New};
 use crate::roster::scope::Scope;
 use crate::roster::token::Token;
@@ -19,6 +20,7 @@ use crate::sandbox::Rights;
 use crate::sync::lock;
 use crate::throttle::Throttle;
 use crate::wire::{Failure, Secret};
+use rustix::process::Resource;
 use serde::{Deserialize, Serialize};
 use serde_json::value::{to_raw_value, RawValue};
 use serde_json::{json, Map, Value};
@@ -109,6 +111,24 @@ impl Host for Desk {
         Rights { exec: allowed.has("run"), sockets: allowed.has("sockets"), managed, managed_config }
     }
 
+    fn cpu_limit(&self) -> Option<Duration> {
+        let record = self.record.upgrade()?;
+        self.node.quotas_of(&record).get(Quota::Cpu).map(Duration::from_secs)
+    }
+
+    fn process_limits(&self) -> Vec<(Resource, u64)> {
+        let Some(record) = self.record.upgrade() else { return Vec::new() };
+        let (ours, usual) = (self.node.quotas_of(&record), self.node.config().quotas());
+        let resources = [
+            (Quota::Memory, Resource::As),
+            (Quota::OpenFiles, Resource::Nofile),
+            (Quota::FileBytes, Resource::Fsize),
+        ];
+        // One that was granted when the configuration had more is what it has now.
+        let below = |quota| ours.get(quota).filter(|most| usual.get(quota).is_none_or(|usual| *most < usual));
+        resources.into_iter().filter_map(|(quota, resource)| Some((resource, below(quota)?))).collect()
+    }
+
     fn printed(&self, line: &str) {
         self.say(line.len(), || self.node.log.agent(&self.id, "agent_printed", line));
     }
@@ -145,6 +165,10 @@ impl Desk {
         let grant = self.node.grant_of(&record);
         let allowed = self.allowed(&record, &grant);
         allowed.check(&call.name).map_err(|error| self.with_token(&record, error))?;
+        // Log lines have a measure of their own.
+        if call.name != "log" {
+            self.node.charge(&record, Quota::Calls, 1)?;
+        }
         let scope = grant.scope(&call.name);
         match call.name.as_str() {
             "log" => self.log(args(&call)?, &call),
@@ -155,10 +179,10 @@ impl Desk {
             "state_dir" => answer(&record.state_dir()),
             "prompt" => self.prompt(),
             "resources" => self.resources(scope),
-            "read_file" => self.read_file(args(&call)?, scope),
-            "search_files" => self.search_files(args(&call)?, scope, call.deadline),
+            "read_file" => self.read_file(&record, args(&call)?, scope),
+            "search_files" => self.search_files(&record, args(&call)?, scope, call.deadline),
             "run" => self.run(args(&call)?, scope, call.deadline),
-            "http_request" => http_request(args(&call)?, scope, call.deadline),
+            "http_request" => self.http_request(&record, args(&call)?, scope, call.deadline),
             "clone" => self.travel(&record, Mode::Clone, scope, call),
             "move" => self.travel(&record, Mode::Move, scope, call),
             "return_to_stage" => self.return_to_stage(&record, scope, call),
@@ -178,7 +202,7 @@ impl Desk {
             }
             "agent_files" | "read_agent_file" | "write_agent_file" => {
                 allowed.check_root()?;
-                self.agent_file(&call)
+                self.agent_file(&record, &call)
             }
             "deploy_log" => manage::deploy_log(&self.node, args::<LogOfArgs>(&call)?.limit, call.deadline),
             other => Err(CallError::new("bad_payload", format!("there is no ctx method {other:?}"))),
@@ -403,19 +427,41 @@ impl Desk {
         (self.node.config().keys.max_message_bytes as u64 / 2).min(files::MAX_FILE_BYTES)
     }
 
-    fn read_file(&self, args: ReadArgs, scope: Option<&Scope>) -> Answer {
+    fn read_file(&self, record: &Record, args: ReadArgs, scope: Option<&Scope>) -> Answer {
         in_paths(scope, "read_file", &args.path)?;
-        let content = files::read_file(&self.data_root, &args.path, self.most_read(), args.binary)?;
+        let read = |most| files::read_file(&self.data_root, &args.path, most, args.binary);
+        let content = self.counted(record, read)?;
+        self.node.charge(record, Quota::ReadBytes, content.size)?;
         answer(&content.text.or(content.base64))
     }
 
-    fn agent_file(&self, call: &HostCall) -> Answer {
+    /// Reads at most what a call may, and what the agent's quota leaves.
+    fn counted<T>(
+        &self,
+        record: &Record,
+        read: impl FnOnce(u64) -> Result<T, CallError>,
+    ) -> Result<T, CallError> {
+        let most = self.most_read();
+        match self.node.left_of(record, Quota::ReadBytes).filter(|left| *left < most) {
+            None => read(most),
+            Some(left) => read(left).map_err(|error| match error.code {
+                "too_large" => self.node.over(record, Quota::ReadBytes),
+                _ => error,
+            }),
+        }
+    }
+
+    fn agent_file(&self, record: &Record, call: &HostCall) -> Answer {
         match call.name.as_str() {
             "agent_files" => answer(&agent_files::list(&self.node, &args::<AgentArgs>(call)?.agent_id)?),
             "read_agent_file" => {
                 let args: AgentReadArgs = args(call)?;
-                let most = self.most_read();
-                answer(&agent_files::read(&self.node, &args.agent_id, &args.path, most, args.binary)?)
+                let read =
+                    |most| agent_files::read(&self.node, &args.agent_id, &args.path, most, args.binary);
+                let content = self.counted(record, read)?;
+                let size = content.as_ref().map_or(0, String::len) as u64;
+                self.node.charge(record, Quota::ReadBytes, size)?;
+                answer(&content)
             }
             _ => {
                 let args: AgentWriteArgs = args(call)?;
@@ -425,14 +471,30 @@ impl Desk {
                         .map_err(|why| CallError::new("bad_payload", format!("the content: {why}")))?,
                     _ => return Err(CallError::new("bad_payload", "the content must be text or bytes")),
                 };
+                if let Some(whose) = self.node.agent(&args.agent_id) {
+                    self.node.check_state(&whose, content.len() as u64).map_err(call_error)?;
+                }
                 answer(&agent_files::write(&self.node, &args.agent_id, &args.path, &content)?)
             }
         }
     }
 
-    fn search_files(&self, args: SearchArgs, scope: Option<&Scope>, deadline: Instant) -> Answer {
+    fn search_files(
+        &self,
+        record: &Record,
+        args: SearchArgs,
+        scope: Option<&Scope>,
+        deadline: Instant,
+    ) -> Answer {
         in_paths(scope, "search_files", &args.path)?;
-        let found = search::search_files(&self.data_root, &args.query, &args.path, args.limit, deadline)?;
+        let budget = match self.node.left_of(record, Quota::ReadBytes) {
+            Some(0) => return Err(self.node.over(record, Quota::ReadBytes)),
+            left => search::Budget::new(left.unwrap_or(u64::MAX)),
+        };
+        let SearchArgs { query, path, limit } = &args;
+        let found = search::search_within(&self.data_root, query, path, *limit, deadline, &budget);
+        self.node.charge(record, Quota::ReadBytes, budget.read())?;
+        let found = found?;
         if found.skipped > 0 {
             let skipped = found.skipped.to_string();
             let fields = [("agent", self.id.as_str()), ("unreadable", &skipped)];
@@ -527,6 +589,39 @@ impl Desk {
         }
     }
 
+    fn http_request(
+        &self,
+        record: &Record,
+        args: HttpArgs,
+        scope: Option<&Scope>,
+        deadline: Instant,
+    ) -> Answer {
+        let decoded = args.body_base64.as_deref().map(base64::decode).transpose();
+        let decoded = decoded.map_err(|why| CallError::new("bad_payload", format!("the body: {why}")))?;
+        let body = args.body.map(String::into_bytes).or(decoded);
+        let timeout = within(args.timeout, deadline)?;
+        let sent = body.as_ref().map_or(0, Vec::len) as u64;
+        let left = match self.node.left_of(record, Quota::HttpBytes) {
+            Some(left) if left == 0 || sent > left => return Err(self.node.over(record, Quota::HttpBytes)),
+            left => left,
+        };
+        self.node.charge(record, Quota::HttpBytes, sent)?;
+        let most = left.map_or(http::MAX_BODY_BYTES, |left| left - sent);
+        let (method, url, body) = (&args.method, &args.url, body.as_deref());
+        match http::http_request_within(method, url, body, &args.headers, scope, timeout, most) {
+            Ok(response) => {
+                self.node.charge(record, Quota::HttpBytes, response.size)?;
+                answer(&response)
+            }
+            // As much came as was left, and more would have.
+            Err(error) if error.code == "too_large" && most < http::MAX_BODY_BYTES => {
+                let _ = self.node.charge(record, Quota::HttpBytes, most);
+                Err(self.node.over(record, Quota::HttpBytes))
+            }
+            Err(error) => Err(error),
+        }
+    }
+
     fn wake(&self, record: &Arc<Record>, args: WakeArgs) -> Answer {
         let message = letter(&args.from, &args.message);
         self.node.mail(record, message, &self.id).map_err(call_error)?;
@@ -594,19 +689,6 @@ fn in_destinations(scope: Option<&Scope>, call: &str, name: &str) -> Result<(), 
         true => Ok(()),
         false => Err(out_of_scope(call, "destination", name)),
     }
-}
-
-fn http_request(args: HttpArgs, scope: Option<&Scope>, deadline: Instant) -> Answer {
-    let decoded = args.body_base64.as_deref().map(base64::decode).transpose();
-    let body = match (
-        args.body,
-        decoded.map_err(|why| CallError::new("bad_payload", format!("the body: {why}")))?,
-    ) {
-        (Some(text), _) => Some(text.into_bytes()),
-        (None, bytes) => bytes,
-    };
-    let timeout = within(args.timeout, deadline)?;
-    answer(&http::http_request(&args.method, &args.url, body.as_deref(), &args.headers, scope, timeout)?)
 }
 
 /// `seconds`, but not past the hook's deadline.

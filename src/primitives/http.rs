@@ -50,6 +50,9 @@ pub struct Response {
     pub body_base64: Option<String>,
     /// The address that answered in the end, without fragment.
     pub url: String,
+    /// The length of the body, bytes.
+    #[serde(skip)]
+    pub size: u64,
 }
 
 /// Sends one request and follows its redirects; `timeout` is for all of it, names, connections,
@@ -72,6 +75,22 @@ pub fn http_request(
     scope: Option<&Scope>,
     timeout: Duration,
 ) -> Result<Response, CallError> {
+    http_request_within(method, url, body, headers, scope, timeout, MAX_BODY_BYTES)
+}
+
+/// The same, with a body of at most `most` bytes, or [`MAX_BODY_BYTES`] if that is less.
+///
+/// # Errors
+/// As [`http_request`].
+pub fn http_request_within(
+    method: &str,
+    url: &str,
+    body: Option<&[u8]>,
+    headers: &BTreeMap<String, String>,
+    scope: Option<&Scope>,
+    timeout: Duration,
+    most: u64,
+) -> Result<Response, CallError> {
     let deadline = deadline_after(timeout);
     let bad = |what: String| CallError::new("bad_payload", what);
     let hop = Hop {
@@ -84,7 +103,7 @@ pub fn http_request(
     let (target, response) =
         follow(&agent(&gate), hop, deadline, &|method, target| gate.admit(method, target))
             .map_err(|error| gate.explained(error))?;
-    receive(&target, response)
+    receive(&target, response, most.min(MAX_BODY_BYTES))
 }
 
 /// The HTTP library, set up to make one exchange and nothing on its own accord.
@@ -199,7 +218,7 @@ impl<'a> Hop<'a> {
 }
 
 /// Reads the answer's body, within the deadline that the request was made with.
-fn receive(target: &Uri, response: ureq::http::Response<Body>) -> Result<Response, CallError> {
+fn receive(target: &Uri, response: ureq::http::Response<Body>, most: u64) -> Result<Response, CallError> {
     let status = response.status().as_u16();
     let mut headers = BTreeMap::<String, String>::new();
     for (name, value) in response.headers() {
@@ -214,25 +233,24 @@ fn receive(target: &Uri, response: ureq::http::Response<Body>) -> Result<Respons
     }
     let body = response.into_body();
     let too_large = || {
-        let what =
-            format!("the body of `{target}` has more than the {MAX_BODY_BYTES} bytes that are allowed");
+        let what = format!("the body of `{target}` has more than the {most} bytes that are allowed");
         CallError::new("too_large", what)
     };
-    if body.content_length().is_some_and(|length| length > MAX_BODY_BYTES) && body_follows(status) {
+    if body.content_length().is_some_and(|length| length > most) && body_follows(status) {
         return Err(too_large());
     }
     let mut bytes = Vec::new();
-    let mut reader = body.into_reader().take(MAX_BODY_BYTES + 1);
+    let mut reader = body.into_reader().take(most + 1);
     reader.read_to_end(&mut bytes).map_err(|error| explain(ureq::Error::from(error), target))?;
-    if bytes.len() as u64 > MAX_BODY_BYTES {
+    if bytes.len() as u64 > most {
         return Err(too_large());
     }
-    let url = target.to_string();
+    let (url, size) = (target.to_string(), bytes.len() as u64);
     Ok(match String::from_utf8(bytes) {
-        Ok(body) => Response { status, headers, body, body_base64: None, url },
+        Ok(body) => Response { status, headers, body, body_base64: None, url, size },
         Err(error) => {
             let body_base64 = Some(base64::encode(error.as_bytes()));
-            Response { status, headers, body: String::new(), body_base64, url }
+            Response { status, headers, body: String::new(), body_base64, url, size }
         }
     })
 }

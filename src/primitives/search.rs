@@ -13,7 +13,7 @@ use rustix::fs::{FileType, Mode, OFlags};
 use serde::Serialize;
 use std::ffi::CStr;
 use std::os::fd::{AsFd, OwnedFd};
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{mpsc, Mutex, PoisonError};
 use std::time::Instant;
 
@@ -83,11 +83,55 @@ pub fn search_files(
     limit: usize,
     deadline: Instant,
 ) -> Result<Search, CallError> {
+    search_within(root, query, path, limit, deadline, &Budget::default())
+}
+
+/// How many bytes a search may read, and how many it has read.
+pub struct Budget {
+    most: u64,
+    read: AtomicU64,
+}
+
+impl Default for Budget {
+    fn default() -> Self {
+        Budget::new(u64::MAX)
+    }
+}
+
+impl Budget {
+    /// So many, and a piece more: it is looked at between two.
+    pub fn new(most: u64) -> Self {
+        Budget { most, read: AtomicU64::new(0) }
+    }
+
+    /// How many bytes were read.
+    pub fn read(&self) -> u64 {
+        self.read.load(Ordering::Relaxed)
+    }
+
+    fn is_used_up(&self) -> bool {
+        self.read() > self.most
+    }
+}
+
+/// The same, within a budget. What was read is in it, however the search ends; one that it ended is cut.
+///
+/// # Errors
+/// As [`search_files`].
+pub fn search_within(
+    root: &DataRoot,
+    query: &str,
+    path: &str,
+    limit: usize,
+    deadline: Instant,
+    budget: &Budget,
+) -> Result<Search, CallError> {
     check(query, limit)?;
     let job = Job {
         needle: Needle::new(query),
         limit,
         deadline,
+        budget,
         found: AtomicUsize::new(0),
         late: AtomicBool::new(false),
     };
@@ -128,10 +172,11 @@ fn check(query: &str, limit: usize) -> Result<(), CallError> {
 }
 
 /// A search under way, shared by its threads.
-struct Job {
+struct Job<'a> {
     needle: Needle,
     limit: usize,
     deadline: Instant,
+    budget: &'a Budget,
     /// Hits so far.
     found: AtomicUsize,
     /// The deadline passed.
@@ -148,7 +193,7 @@ struct Part {
     binary: u64,
 }
 
-impl Job {
+impl Job<'_> {
     fn search_tree(&self, mut walk: Walk) -> Search {
         let workers = std::thread::available_parallelism().map_or(1, |n| n.get().min(2));
         let parts = Mutex::new(Vec::new());
@@ -245,6 +290,7 @@ impl Job {
                 Err(rustix::io::Errno::INTR) => continue,
                 got => got?,
             };
+            self.budget.read.fetch_add(got as u64, Ordering::Relaxed);
             left = if got == 0 { 0 } else { left.saturating_sub(got as u64) };
             let piece = &buffer[..kept + got];
             if first && piece[..piece.len().min(BINARY_PROBE)].contains(&0) {
@@ -275,7 +321,8 @@ impl Job {
     }
 
     fn is_late(&self) -> bool {
-        if !self.late.load(Ordering::Relaxed) && Instant::now() >= self.deadline {
+        let over = || Instant::now() >= self.deadline || self.budget.is_used_up();
+        if !self.late.load(Ordering::Relaxed) && over() {
             self.late.store(true, Ordering::Relaxed);
         }
         self.late.load(Ordering::Relaxed)

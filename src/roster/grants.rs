@@ -2,6 +2,7 @@
 //! it.
 
 use super::groups::{self, GROUPS, MANAGE_ROOT_AGENT, OF_STRANGERS, OF_THE_ADMIN};
+use super::quotas::{Quotas, QUOTAS};
 use super::scope::Scope;
 use crate::state;
 use crate::sync::lock;
@@ -18,6 +19,7 @@ pub struct Grant {
     groups: BTreeSet<String>,
     capabilities: BTreeSet<String>,
     scopes: BTreeMap<String, Scope>,
+    quotas: Quotas,
 }
 
 /// On whose word an agent is here that has no grant of its own.
@@ -62,12 +64,28 @@ impl Grant {
         self.scopes.get(call)
     }
 
+    /// What bounds it, where that is not what bounds every agent.
+    pub fn quotas(&self) -> &Quotas {
+        &self.quotas
+    }
+
+    /// The same grant with other quotas.
+    pub fn with_quotas(mut self, quotas: Quotas) -> Grant {
+        self.quotas = quotas;
+        self
+    }
+
     /// Adds a group, a call or a capability, narrowed by `scope`; a group's scope narrows each of its
-    /// calls that takes it.
+    /// calls that takes it. `quotas` sets those that the scope names.
     ///
     /// # Errors
     /// The name is none, or the scope does not fit it.
     pub fn add(&mut self, name: &str, scope: Option<&Value>) -> Result<(), String> {
+        if name == QUOTAS {
+            let scope = scope.ok_or("quotas are set by a scope: {\"cpu_s\": 10}")?;
+            self.quotas = Quotas::read(scope)?.over(&self.quotas);
+            return Ok(());
+        }
         let calls: Vec<&str> = match groups::calls(name) {
             Some(calls) => calls.to_vec(),
             None if groups::names().any(|known| known == name) => vec![name],
@@ -98,7 +116,9 @@ impl Grant {
     /// The name is none.
     pub fn remove(&mut self, name: &str) -> Result<bool, String> {
         let before = self.clone();
-        if let Some(calls) = groups::calls(name) {
+        if name == QUOTAS {
+            self.quotas = Quotas::default();
+        } else if let Some(calls) = groups::calls(name) {
             self.groups.remove(name);
             for call in calls {
                 self.capabilities.remove(*call);
@@ -124,7 +144,7 @@ impl Grant {
 
     /// What both grant, in calls, each narrowed as both narrow it.
     pub fn and(&self, other: &Grant) -> Grant {
-        let mut both = Grant::default();
+        let mut both = Grant { quotas: self.quotas.and(&other.quotas), ..Grant::default() };
         for call in groups::calls_of_all().filter(|call| self.has(call) && other.has(call)) {
             both.capabilities.insert(call.to_owned());
             if let Some(scope) = Scope::of_both(call, self.scope(call), other.scope(call)) {
@@ -136,7 +156,7 @@ impl Grant {
 
     /// What either grants, in calls. One that both narrow is narrowed as `other` does.
     pub fn or(&self, other: &Grant) -> Grant {
-        let mut either = Grant::default();
+        let mut either = Grant { quotas: other.quotas.over(&self.quotas), ..Grant::default() };
         for call in groups::calls_of_all() {
             let scope = match (self.has(call), other.has(call)) {
                 (false, false) => continue,
@@ -154,7 +174,11 @@ impl Grant {
     pub fn to_json(&self) -> Value {
         let scopes: Map<String, Value> =
             self.scopes.iter().map(|(call, scope)| (call.clone(), scope.to_json())).collect();
-        json!({"groups": self.groups, "capabilities": self.capabilities, "scopes": scopes})
+        let mut json = json!({"groups": self.groups, "capabilities": self.capabilities, "scopes": scopes});
+        if !self.quotas.is_empty() {
+            json[QUOTAS] = self.quotas.to_json();
+        }
+        json
     }
 
     /// Reads one as it stands in the file, or in a token.
@@ -164,9 +188,9 @@ impl Grant {
     pub fn read(value: &Value) -> Result<Self, String> {
         let members = value.as_object().ok_or("must be an object")?;
         if let Some(odd) =
-            members.keys().find(|name| !["groups", "capabilities", "scopes"].contains(&name.as_str()))
+            members.keys().find(|name| !["groups", "capabilities", "scopes", QUOTAS].contains(&name.as_str()))
         {
-            return Err(format!("has no member {odd:?}; it has groups, capabilities, scopes"));
+            return Err(format!("has no member {odd:?}; it has groups, capabilities, scopes, quotas"));
         }
         let mut grant = Grant::default();
         for name in ["groups", "capabilities"] {
@@ -176,6 +200,9 @@ impl Grant {
                 let text = entry.as_str().ok_or_else(|| format!("{name:?} must be a list of strings"))?;
                 grant.add(text, None)?;
             }
+        }
+        if let Some(quotas) = members.get(QUOTAS) {
+            grant.quotas = Quotas::read(quotas)?;
         }
         if let Some(scopes) = members.get("scopes") {
             let scopes = scopes.as_object().ok_or("\"scopes\" must be an object")?;
@@ -353,7 +380,7 @@ impl Table {
 fn unknown(name: &str) -> String {
     let groups: Vec<&str> = GROUPS.iter().map(|(group, _)| *group).collect();
     format!(
-        "{name:?} is neither a group ({}), nor one of their calls, nor {MANAGE_ROOT_AGENT}",
+        "{name:?} is neither a group ({}), nor one of their calls, nor {MANAGE_ROOT_AGENT}, nor quotas",
         groups.join(", ")
     )
 }

@@ -3,6 +3,7 @@
 pub mod grants;
 pub mod groups;
 pub mod identities;
+pub mod quotas;
 pub mod revoked_tokens;
 pub mod schedules;
 pub mod scope;

@@ -154,6 +154,20 @@ fn processes() -> Vec<Process> {
     entries.flatten().filter_map(|entry| stat(entry.file_name().to_str()?)).collect()
 }
 
+/// The CPU time that a process, what it started and what of that it waited for have taken; 0 where there is none.
+pub(crate) fn cpu_time(root: Pid) -> Duration {
+    let all = [root].into_iter().chain(descendants(root));
+    let ticks: u64 = all.filter_map(ticks).fold(0, u64::saturating_add);
+    Duration::from_millis(ticks.saturating_mul(1000) / rustix::param::clock_ticks_per_second().max(1))
+}
+
+/// utime, stime, cutime and cstime of a process.
+fn ticks(pid: Pid) -> Option<u64> {
+    let stat = fs::read_to_string(format!("/proc/{}/stat", pid.as_raw_nonzero())).ok()?;
+    let fields = stat.rsplit_once(')')?.1.split_ascii_whitespace().skip(11);
+    Some(fields.take(4).filter_map(|field| field.parse::<u64>().ok()).fold(0, u64::saturating_add))
+}
+
 /// `PID (NAME) STATE PARENT GROUP SESSION …`, where the name may contain anything, also `)`.
 fn parse_stat(pid: Pid, line: &str) -> Option<Process> {
     let mut fields = line.rsplit_once(')')?.1.split_ascii_whitespace();

@@ -56,6 +56,8 @@ codes! {
     Unreachable = "unreachable",
     /// A destination answered, and refused.
     Rejected = "rejected",
+    /// The agent has used more than it may: CPU, bytes, calls.
+    Quota = "quota",
     /// The node is at one of its bounds; later may do.
     Busy = "busy",
     /// The node is ending.
@@ -98,7 +100,7 @@ mod tests {
     fn the_codes_are_those_of_the_protocol_page_and_read_back() {
         let page = "bad_message too_large stale_timestamp bad_signature replayed unknown_sender forbidden \
                     unknown_type bad_payload unknown_agent agent_error timeout unknown_destination \
-                    unreachable rejected busy shutting_down internal";
+                    unreachable rejected quota busy shutting_down internal";
         let ours: Vec<_> = Code::ALL.iter().map(|code| code.as_str()).collect();
         assert_eq!(ours.join(" "), page);
         for code in Code::ALL {
