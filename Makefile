@@ -6,7 +6,7 @@ STATIC_TARGET := $(ARCH)-unknown-linux-musl
 BINARY := target/release/agentcontainer
 STATIC_BINARY := target/$(STATIC_TARGET)/release/agentcontainer
 
-.PHONY: build demo demo-handoff test check lint static bench bench-capsule crash soak fuzz clean
+.PHONY: build demo demo-handoff test check lint static bench bench-capsule bench-carrier crash soak fuzz clean
 
 build:
 	$(CARGO) build --release --locked
@@ -50,6 +50,10 @@ crash:
 # and base64, in one run.
 bench-capsule: build
 	python3 tools/bench_capsule.py
+
+# Carriers beside the reference program, process start excluded and included, and how time grows with the payload.
+bench-carrier:
+	$(CARGO) bench --locked --bench carrier
 
 # Two nodes under four times the load that they carry, most of it misbehaving; what became of memory, descriptors
 # and processes. SECONDS=600 make soak

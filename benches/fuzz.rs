@@ -12,6 +12,7 @@ use agentcontainer::capsule::bundle::{Bundle, Writer};
 use agentcontainer::capsule::{
     self, pack, pack_agent, Agent, Keys, PackOptions, Policy, PrivateKey, Registry, Signing,
 };
+use agentcontainer::carrier::{self, ngram, transformer, Decoding, Encoding, Model, NGram, Transformer};
 use agentcontainer::journal::Line;
 use agentcontainer::node::messages::{self, check_transfer_id};
 use agentcontainer::node::readers::StateFile;
@@ -29,7 +30,9 @@ struct Target {
     run: fn(&[u8]),
 }
 
-const TARGETS: [Target; 21] = [
+const TARGETS: [Target; 23] = [
+    Target { name: "carrier-text", seeds: carriers, run: run_carrier },
+    Target { name: "carrier-model", seeds: carrier_models, run: run_model },
     Target { name: "envelope", seeds: capsules, run: |data| drop(capsule::Envelope::parse(&normal(data))) },
     Target {
         name: "open",
@@ -179,6 +182,55 @@ fn run_scan(data: &[u8]) {
     let text = text(data);
     let report = capsule::scan::scan(&text, &Policy::default(), &Keys::default());
     wire::parse(&report.json(&Policy::default())).expect("a report is JSON");
+}
+
+const CARRIED: &[u8] = b"what a carrier carries";
+
+/// What still decodes is what was packed: the CRC is over all of it. Mutation does not forge one.
+fn run_carrier(data: &[u8]) {
+    let (decoding, mut quiet) = (Decoding { max_payload: 1 << 20, ..Decoding::default() }, |_, _| ());
+    for model in models() {
+        if let Ok(payload) = carrier::decode(&mut &*data, &model, &decoding, &mut quiet) {
+            assert!(payload == CARRIED, "other bytes with a good CRC");
+        }
+    }
+}
+
+/// A model that is taken is written as one that is taken, and carries.
+fn run_model(data: &[u8]) {
+    let Ok(model) = Model::parse(&text(data)) else { return };
+    let again = Model::parse(&model.file_text()).expect("what was written is a model");
+    assert_eq!(again.fingerprint(), model.fingerprint());
+    let (mut text, mut quiet) = (Vec::new(), |_, _| ());
+    let encoding = Encoding { max_steps: Some(2000), ..Encoding::default() };
+    if carrier::encode(b"a", &model, &encoding, &mut text, &mut quiet).is_ok() {
+        let read = carrier::decode(&mut &text[..], &model, &Decoding::default(), &mut quiet);
+        assert_eq!(read.expect("it was just written"), b"a");
+    }
+}
+
+/// Small ones of each kind.
+fn models() -> Vec<Model> {
+    const TEXT: &[u8] = b"a small text to learn from. it is enough for a mutation.";
+    let ngram = NGram::train(TEXT, &ngram::Training::default()).expect("a model");
+    let sizes = transformer::Sizes { block_size: 2, d_model: 2, ff_dim: 3, seed: 1 };
+    let training = transformer::Training { sizes, ..transformer::Training::default() };
+    let transformer = Transformer::train(TEXT, &training, &mut |_, _| ()).expect("a model");
+    vec![Model::Fixed, Model::NGram(Box::new(ngram)), Model::Transformer(Box::new(transformer))]
+}
+
+fn carriers() -> Vec<Vec<u8>> {
+    let encoded = |model: &Model| {
+        let mut text = b"before\n".to_vec();
+        let encoding = Encoding { wrap: 20, ..Encoding::default() };
+        carrier::encode(CARRIED, model, &encoding, &mut text, &mut |_, _| ()).expect("it encodes");
+        text
+    };
+    models().iter().map(encoded).collect()
+}
+
+fn carrier_models() -> Vec<Vec<u8>> {
+    models().iter().skip(1).map(|model| model.file_text().into_bytes()).collect()
 }
 
 /// What is still genuine after it was changed must say what was signed.

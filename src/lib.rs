@@ -4,6 +4,7 @@ pub mod agent;
 pub mod base64;
 pub mod boot;
 pub mod capsule;
+pub mod carrier;
 pub mod cli;
 pub mod clock;
 mod crash;

@@ -10,6 +10,9 @@ fn main() -> ExitCode {
     if cli::capsule::is_named(&name) {
         std::process::exit(cli::capsule::main(arguments));
     }
+    if cli::carrier::is_named(&name) {
+        std::process::exit(cli::carrier::main(arguments));
+    }
     let first = arguments.next();
     // First of all: under these names the process is a part of a node, not a command.
     if first.as_deref().is_some_and(|first| first == supervise::ARGUMENT) {

@@ -136,6 +136,10 @@ pub enum CapsuleError {
         /// What is wrong there.
         what: &'static str,
     },
+    /// The payload text is no carrier block of its model; which check failed.
+    Carrier(crate::carrier::CarrierError),
+    /// The model in the headers is incomplete, or another than they say.
+    CarrierModel(String),
     /// The decoded payload is larger than the policy allows.
     TooLarge {
         /// What is allowed, in bytes.
@@ -192,6 +196,8 @@ impl CapsuleError {
             E::Signature { why, .. } => why.reason(),
             E::Forged => "signature verification failed".into(),
             E::Base64 { .. } => "invalid base64 payload".into(),
+            E::Carrier(why) => why.reason(),
+            E::CarrierModel(what) => what.clone(),
             E::TooLarge { .. } => "payload exceeds maximum allowed size".into(),
             E::HashMismatch { .. } => "payload SHA256 mismatch".into(),
             E::ContentType(name) => format!("unsupported content type: {name}"),
@@ -207,7 +213,11 @@ impl fmt::Display for CapsuleError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         use CapsuleError as E;
         // One line, whatever a header held.
-        for character in self.reason().chars() {
+        let reason = match self {
+            E::Carrier(why) => why.to_string(),
+            other => other.reason(),
+        };
+        for character in reason.chars() {
             if character.is_control() {
                 write!(f, "{}", character.escape_default())?;
             } else {

@@ -11,6 +11,7 @@ use super::envelope::{BEGIN, END, PAYLOAD, VERSION};
 use super::manifest::{self, ManifestFile, DEFAULT_TYPE};
 use super::signature::{self, ED25519, HMAC, NONE};
 use super::{codec, walk, CapsuleError, Headers, HmacKey, PrivateKey, BUNDLE_TYPE, FILE_TYPE};
+use crate::carrier::{Model, NGram};
 use crate::wire::{hex, unix_now};
 use crate::{base64, clock};
 
@@ -97,6 +98,8 @@ pub enum Signing {
 pub struct PackOptions {
     /// A codec of [`codec::CODECS`].
     pub codec: String,
+    /// The model of `lmcodec-ngram-v2`, which goes into the headers.
+    pub model: Option<Box<NGram>>,
     /// Manifest: what kind of capsule it is.
     pub capsule_type: String,
     /// Manifest and header: who made it.
@@ -123,6 +126,7 @@ impl Default for PackOptions {
     fn default() -> PackOptions {
         PackOptions {
             codec: codec::BASE64.into(),
+            model: None,
             capsule_type: DEFAULT_TYPE.into(),
             created_by: "local".into(),
             created_at: clock::utc(unix_now()),
@@ -158,11 +162,12 @@ pub fn pack(content: &Content, options: &PackOptions, out: &mut dyn Write) -> Re
     let payload_sha256 = hex::encode(&content.sha256);
     let mut headers = headers(content, options, &payload_sha256)?;
     let payload = &content.payload;
+    let carrier = carrier_text(payload, options, &mut headers)?;
     let io = |error: std::io::Error| CapsuleError::Io(format!("writing the capsule: {error}"));
     match &options.signing {
         Signing::Ed25519 { key, .. } => {
             // The algorithm goes through the message twice.
-            let text = base64::encode(payload);
+            let text = carrier.unwrap_or_else(|| base64::encode(payload));
             let value = signature::sign_ed25519(&headers, key, &text)?;
             headers.set("signature_value", &value)?;
             begin(&headers, out).and_then(|()| out.write_all(text.as_bytes())).map_err(io)?;
@@ -170,6 +175,9 @@ pub fn pack(content: &Content, options: &PackOptions, out: &mut dyn Write) -> Re
         signing => {
             if let Signing::Hmac(key) = signing {
                 let value = signature::sign_hmac(&headers, key, |update| {
+                    if let Some(text) = &carrier {
+                        return update(text.as_bytes());
+                    }
                     let fed: Result<(), ()> = base64::encode_parts(payload, |part| {
                         update(part);
                         Ok(())
@@ -178,10 +186,13 @@ pub fn pack(content: &Content, options: &PackOptions, out: &mut dyn Write) -> Re
                 });
                 headers.set("signature_value", &value)?;
             }
-            // Coded on the way out: the text is never in memory as a whole.
-            begin(&headers, out)
-                .and_then(|()| base64::encode_parts(payload, |part| out.write_all(part)))
-                .map_err(io)?;
+            begin(&headers, out).map_err(io)?;
+            match carrier {
+                Some(text) => out.write_all(text.as_bytes()),
+                // Coded on the way out: the text is never in memory as a whole.
+                None => base64::encode_parts(payload, |part| out.write_all(part)),
+            }
+            .map_err(io)?;
         }
     }
     out.write_all(format!("\n{END}\n").as_bytes()).and_then(|()| out.flush()).map_err(io)?;
@@ -191,6 +202,29 @@ pub fn pack(content: &Content, options: &PackOptions, out: &mut dyn Write) -> Re
         payload_bytes: payload.len() as u64,
         payload_sha256,
     })
+}
+
+/// The text of a carrier codec, whose model goes into the headers; none of base64.
+fn carrier_text(
+    payload: &[u8],
+    options: &PackOptions,
+    headers: &mut Headers,
+) -> Result<Option<String>, CapsuleError> {
+    let model = match (&*options.codec, &options.model) {
+        (codec::NGRAM, Some(model)) => {
+            codec::set_model(headers, model)?;
+            Model::NGram(model.clone())
+        }
+        (codec::NGRAM, None) => {
+            return Err(CapsuleError::Pack(format!("{} requires --model", codec::NGRAM)));
+        }
+        (codec, Some(_)) => {
+            return Err(CapsuleError::Pack(format!("--model is not supported for codec: {codec}")));
+        }
+        (codec::FIXED, None) => Model::Fixed,
+        _ => return Ok(None),
+    };
+    codec::encode_carrier(payload, &model).map(Some)
 }
 
 /// Everything up to the payload text.

@@ -15,7 +15,8 @@ pub fn overview(commands: &[Command]) -> String {
         "\nCapsules, exact payloads as signed text:\n  \
          capsule     pack, inspect, verify, unpack, scan, keys … (capsule --help)\n  \
          pack-agent  Packs an agent, with memory and files, into a capsule.\n  \
-         trust       Issues and imports signed snapshots of a trust registry.\n",
+         trust       Issues and imports signed snapshots of a trust registry.\n  \
+         carrier     encode, decode, train: bytes as text that a small model shapes (carrier --help).\n",
     );
     text.push_str(
         "\nagentcontainer COMMAND --help explains one; --version tells the version.\n\

@@ -9,6 +9,7 @@ mod agents;
 mod args;
 mod ask;
 pub mod capsule;
+pub mod carrier;
 mod ctl;
 mod detach;
 mod fault;
@@ -513,12 +514,13 @@ pub fn main(arguments: impl Iterator<Item = OsString>) -> ExitCode {
     }
 }
 
-/// The commands about capsules have a parser and a help of their own: scripts that were written for
+/// The commands about capsules and carriers have a parser and a help of their own: scripts that were written for
 /// another program run with them.
 fn capsule_command(name: &str, arguments: &[OsString]) -> Option<i32> {
     let rest = arguments.iter().cloned();
     Some(match name {
         "capsule" => capsule::main(rest),
+        "carrier" => carrier::main(rest),
         "trust" => capsule::main(std::iter::once(name.into()).chain(rest)),
         "pack-agent" => capsule::pack_agent::main(rest),
         _ => return None,

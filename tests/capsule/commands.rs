@@ -181,7 +181,16 @@ fn what_cannot_be_packed_leaves_an_old_capsule_alone() {
             "the header created_by cannot carry \"a\\nsignature: none\": it has more than one line",
         ),
         (&["--created-at", "now"], "--created-at is no time like 2026-05-09T00:00:00Z: now"),
-        (&["--codec", "lmcodec-fixed"], "unknown capsule codec: lmcodec-fixed (there are: base64)"),
+        (
+            &["--codec", "base32"],
+            "unknown capsule codec: base32 (there are: base64, lmcodec-fixed, lmcodec-ngram-v2)",
+        ),
+        (&["--codec", "lmcodec-ngram-v2"], "lmcodec-ngram-v2 requires --model"),
+        (&["--model", "note.txt"], "--model is not supported for codec: base64"),
+        (
+            &["--codec", "lmcodec-ngram-v2", "--model", "note.txt"],
+            "invalid n-gram model: note.txt: the model is no JSON: expected a value at byte 0",
+        ),
         (&["--sign-key-env", "NO_KEY"], "missing signature key environment variable: NO_KEY"),
         (&["--sign-key-env", "KEY", "--sign-ed25519-key", "k.key"], "choose only one signature mode"),
         (&["--sign-ed25519-key", "note.txt"], "invalid Ed25519 private key"),

@@ -1,4 +1,4 @@
-//! One table of options a command: it is what is parsed, what is explained, and what is asked.
+//! For scripts that were written for another program. One table of options a command: it is what is parsed, what is explained, and what is asked.
 
 use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
@@ -7,93 +7,93 @@ use lexopt::{Arg, Parser};
 
 /// A command's words.
 #[derive(Debug)]
-pub(super) struct Command {
+pub(in crate::cli) struct Command {
     /// `verify`, `keys generate`.
-    pub(super) name: &'static str,
+    pub(in crate::cli) name: &'static str,
     /// One line about it.
-    pub(super) about: &'static str,
+    pub(in crate::cli) about: &'static str,
     /// Its argument, if it has one.
-    pub(super) operand: Option<&'static str>,
+    pub(in crate::cli) operand: Option<&'static str>,
     /// Its options.
-    pub(super) flags: &'static [Flag],
+    pub(in crate::cli) flags: &'static [Flag],
 }
 
 /// An option.
 #[derive(Debug)]
-pub(super) struct Flag {
-    pub(super) name: &'static str,
+pub(in crate::cli) struct Flag {
+    pub(in crate::cli) name: &'static str,
     /// What its value is called; empty for a switch.
-    pub(super) value: &'static str,
-    pub(super) required: bool,
-    pub(super) help: &'static str,
+    pub(in crate::cli) value: &'static str,
+    pub(in crate::cli) required: bool,
+    pub(in crate::cli) help: &'static str,
 }
 
 /// An option with a value.
-pub(super) const fn option(name: &'static str, value: &'static str, help: &'static str) -> Flag {
+pub(in crate::cli) const fn option(name: &'static str, value: &'static str, help: &'static str) -> Flag {
     Flag { name, value, required: false, help }
 }
 
 /// An option that has to be given.
-pub(super) const fn required(name: &'static str, value: &'static str, help: &'static str) -> Flag {
+pub(in crate::cli) const fn required(name: &'static str, value: &'static str, help: &'static str) -> Flag {
     Flag { name, value, required: true, help }
 }
 
 /// An option without a value.
-pub(super) const fn switch(name: &'static str, help: &'static str) -> Flag {
+pub(in crate::cli) const fn switch(name: &'static str, help: &'static str) -> Flag {
     Flag { name, value: "", required: false, help }
 }
 
 /// What was given.
 #[derive(Debug, Default)]
-pub(super) struct Given {
+pub(in crate::cli) struct Given {
     operand: OsString,
     values: Vec<(&'static str, OsString)>,
 }
 
 impl Given {
     /// The command's argument.
-    pub(super) fn operand(&self) -> &Path {
+    pub(in crate::cli) fn operand(&self) -> &Path {
         Path::new(&self.operand)
     }
 
     /// The command's argument, as reports name it.
-    pub(super) fn subject(&self) -> String {
+    pub(in crate::cli) fn subject(&self) -> String {
         self.operand.to_string_lossy().into_owned()
     }
 
     /// Whether an option was given.
-    pub(super) fn has(&self, name: &str) -> bool {
+    pub(in crate::cli) fn has(&self, name: &str) -> bool {
         self.values.iter().any(|(given, _)| *given == name)
     }
 
     /// The value of an option as a path; the last one counts.
-    pub(super) fn path(&self, name: &str) -> Option<PathBuf> {
+    pub(in crate::cli) fn path(&self, name: &str) -> Option<PathBuf> {
         self.raw(name).map(PathBuf::from)
     }
 
     /// The value of an option that has to be given, as a path.
-    pub(super) fn needed(&self, name: &str) -> PathBuf {
+    pub(in crate::cli) fn needed(&self, name: &str) -> PathBuf {
         self.path(name).unwrap_or_default()
     }
 
     /// The value of an option.
-    pub(super) fn raw(&self, name: &str) -> Option<&OsString> {
+    pub(in crate::cli) fn raw(&self, name: &str) -> Option<&OsString> {
         self.values.iter().rev().find(|(given, _)| *given == name).map(|(_, value)| value)
     }
 
     /// The value of an option as text.
-    pub(super) fn text(&self, name: &str) -> Result<Option<String>, String> {
+    pub(in crate::cli) fn text(&self, name: &str) -> Result<Option<String>, String> {
         self.raw(name).map(|value| utf8(name, value)).transpose()
     }
 
     /// The values of an option that may be given again and again.
-    pub(super) fn texts(&self, name: &str) -> Result<Vec<String>, String> {
+    pub(in crate::cli) fn texts(&self, name: &str) -> Result<Vec<String>, String> {
         let values = self.values.iter().filter(|(given, _)| *given == name);
         values.map(|(_, value)| utf8(name, value)).collect()
     }
 
     /// The value of an option, one of a few.
-    pub(super) fn choice(&self, name: &str, choices: &[&str]) -> Result<Option<String>, String> {
+    pub(in crate::cli) fn choice(&self, name: &str, choices: &[&str]) -> Result<Option<String>, String> {
         match self.text(name)? {
             Some(value) if !choices.contains(&&*value) => {
                 Err(format!("--{name} is one of {}, and not {value:?}", choices.join(", ")))
@@ -108,7 +108,7 @@ fn utf8(name: &str, value: &OsString) -> Result<String, String> {
 }
 
 /// Reads the arguments; nothing if help is wanted. Options may be shortened as long as they are clear.
-pub(super) fn parse(
+pub(in crate::cli) fn parse(
     command: &'static Command,
     args: impl Iterator<Item = OsString>,
 ) -> Result<Option<Given>, String> {
@@ -184,7 +184,7 @@ fn flag(command: &'static Command, name: &str) -> Result<&'static Flag, String> 
 }
 
 /// The command explained; `program` is what was typed before its name.
-pub(super) fn help(program: &str, command: &Command) -> String {
+pub(in crate::cli) fn help(program: &str, command: &Command) -> String {
     let mut usage = format!("usage: {program} {}", command.name);
     for flag in command.flags.iter().filter(|flag| flag.required) {
         usage.push_str(&format!(" --{} {}", flag.name, flag.value));

@@ -4,7 +4,7 @@
 //! script written for it keeps working: 0, or 2 with one line on standard error and nothing on standard
 //! output. With `--audit-json` the event tells of a failure instead of the line.
 
-mod args;
+pub(in crate::cli) mod args;
 mod describe;
 mod keys;
 mod pack;

@@ -9,7 +9,8 @@ use super::{Failure, Outcome};
 use crate::capsule::manifest::DELIVERY_MODES;
 use crate::capsule::pack::Content;
 use crate::capsule::whole_file::{is_same_file, WholeFile};
-use crate::capsule::{self, CapsuleError, HmacKey, PackOptions, Packed, PrivateKey, Signing};
+use crate::capsule::{self, codec, CapsuleError, HmacKey, PackOptions, Packed, PrivateKey, Signing};
+use crate::carrier::{Model, NGram};
 use crate::clock;
 
 pub(super) static COMMAND: Command = Command {
@@ -37,8 +38,13 @@ pub(super) static COMMAND: Command = Command {
 
 pub(super) fn run(given: &Given) -> Outcome {
     let mut options = options(given)?;
-    if given.has("model") {
-        return Err(format!("--model is not supported for codec: {}", options.codec).into());
+    if let Some(path) = given.path("model") {
+        if options.codec != codec::NGRAM {
+            return Err(format!("--model is not supported for codec: {}", options.codec).into());
+        }
+        options.model = Some(ngram_model(&path)?);
+    } else if options.codec == codec::NGRAM {
+        return Err(format!("{} requires --model", options.codec).into());
     }
     if let Some(kind) = given.text("capsule-type")? {
         options.capsule_type = kind;
@@ -50,6 +56,16 @@ pub(super) fn run(given: &Given) -> Outcome {
     let packed = capsule::pack(&content, &options, &mut file).map_err(|error| about(&out, error))?;
     file.finish().map_err(|error| not_written(&out, &error))?;
     Ok(report(&out, &packed))
+}
+
+fn ngram_model(path: &Path) -> Result<Box<NGram>, Failure> {
+    match Model::read(path) {
+        Ok(Model::NGram(model)) => Ok(model),
+        Ok(other) => {
+            Err(format!("invalid n-gram model: {} is of the type {}", path.display(), other.kind()).into())
+        }
+        Err(why) => Err(format!("invalid n-gram model: {why}").into()),
+    }
 }
 
 /// The options that capsules of files and capsules of agents share.
