@@ -1,6 +1,8 @@
 //! Files of a state directory: written whole or not at all, set aside when they do not parse, their
 //! fsync batched where it may be.
 
+mod removal;
+
 use crate::crash;
 use crate::sync::lock;
 use serde::{Deserialize, Serialize};
@@ -11,6 +13,8 @@ use std::io::{self, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
+
+pub use removal::remove_tree;
 
 /// What a file that is being written is called until it is whole.
 const UNFINISHED: &str = ".unfinished";

@@ -22,6 +22,8 @@
 
 pub(crate) mod tree;
 
+pub use tree::reap_below;
+
 use crate::sandbox::{kernel, Owner};
 use rustix::event::{poll, PollFd, PollFlags, Timespec};
 use rustix::io::{fcntl_dupfd_cloexec, Errno};

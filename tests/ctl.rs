@@ -340,6 +340,41 @@ fn an_agents_own_command_is_no_operator() {
 }
 
 #[test]
+fn a_command_that_kills_its_supervisor_leaves_nothing_behind_and_is_no_operator() {
+    let place = Place::new("ctl-stray");
+    let server = place.start();
+    let program = place.home.file("stray.py", "import os, socket, sys, time\nabove = os.getppid()\nif os.fork() == 0:\n    os.setsid()\n    if os.fork() == 0:\n        os.setsid()\n        os.closerange(0, 100)\n        while os.path.exists('/proc/%d/cmdline' % above) and open('/proc/%d/cmdline' % above).read():\n            time.sleep(0.001)\n        s = socket.socket(socket.AF_UNIX)\n        s.connect(sys.argv[1])\n        s.sendall(b'{\"do\":\"kill\",\"agent_id\":\"b\"}\\n')\n        time.sleep(60)\n    time.sleep(60)\ntime.sleep(0.3)\nos.kill(above, 9)\ntime.sleep(60)\n");
+    let socket = place.state.join("admin.sock");
+    let mark = format!("{}-mark", place.state.display());
+    let kills = format!(
+        "    def on_message(self, ctx, message):\n        try:\n            return ctx.run([\"python3\", {program:?}, {:?}, {mark:?}])\n        except Exception as wrong:\n            return str(wrong)",
+        socket.to_str().unwrap()
+    );
+    place.at(&server, &["deploy", &place.home.agent("a", &kills)]).exits(0);
+    place.at(&server, &["deploy", &place.home.agent("b", COUNTER)]).exits(0);
+    let told = place.says(&server, "a").to_string();
+    assert!(told.contains("was killed"), "{told}");
+    assert_eq!(place.says(&server, "b"), json!(["first", 1]), "it was stopped");
+    let marked = |entry: std::fs::DirEntry| {
+        let line = std::fs::read(entry.path().join("cmdline")).unwrap_or_default();
+        String::from_utf8_lossy(&line).contains(&mark)
+    };
+    let left = std::fs::read_dir("/proc").unwrap().flatten().filter(|e| e.path().join("cmdline").exists());
+    assert_eq!(left.map(marked).filter(|is| *is).count(), 0, "something of the command runs on");
+}
+
+#[test]
+fn what_is_no_file_in_config_is_told_and_waited_for_by_nobody() {
+    let place = Place::new("ctl-fifo");
+    let config = place.state.join("agents/pipe/config");
+    std::fs::DirBuilder::new().mode(0o700).recursive(true).create(&config).unwrap();
+    let flags = rustix::fs::Mode::RUSR | rustix::fs::Mode::WUSR;
+    rustix::fs::mkfifoat(rustix::fs::CWD, config.join("agent.py"), flags).unwrap();
+    let _server = place.start();
+    place.ctl(&["start", "pipe", "--timeout", "5"]).exits(1).says("it is no file");
+}
+
+#[test]
 fn a_state_directory_with_a_path_too_long_for_a_socket_has_one_all_the_same() {
     let place = Place::new("ctl-long");
     let name = "n".repeat(120);

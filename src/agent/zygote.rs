@@ -39,6 +39,9 @@ const LOOK: Duration = Duration::from_millis(250);
 /// How long an order may wait for room in the zygote's socket.
 const ORDER_LIMIT: Duration = Duration::from_secs(5);
 
+/// How long what a zygote leaves is hunted down.
+const STRAYS_LIMIT: Duration = Duration::from_secs(5);
+
 /// How long a killed one's end is waited for before another is started.
 const REPLACED_LIMIT: Duration = Duration::from_secs(2);
 
@@ -408,6 +411,8 @@ impl Running {
             (self.notice)(Fate::Ended(why.clone()));
         }
         self.die(why, io::ErrorKind::Other);
+        // Its workers end with it, and come to the node, which reaps what is below it.
+        tree::end_strays(STRAYS_LIMIT);
     }
 
     /// Waits for the interpreter, which ends what is left below it; one that takes too long is killed.

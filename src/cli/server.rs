@@ -49,6 +49,8 @@ pub fn run(given: &Given) -> Result<(), Fault> {
         before_serving: log_panics,
         ..Start::new(asked.keys()?)
     };
+    crate::supervise::reap_below()
+        .map_err(|error| Fault::Local(format!("becoming the reaper of what agents start: {error}")))?;
     let running = match boot::start(start) {
         Ok(running) => Arc::new(running),
         Err(NotStarted::Held(_)) if asked.if_not_running => return Ok(()),

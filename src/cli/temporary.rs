@@ -49,6 +49,8 @@ impl Temporary {
             .name("signals".into())
             .spawn(move || end_at_signal(&signals, &held))
             .map_err(|error| Fault::Local(format!("starting a thread: {error}")))?;
+        crate::supervise::reap_below()
+            .map_err(|error| Fault::Local(format!("becoming the reaper of what agents start: {error}")))?;
         let mut held = lock(&temporary.held);
         let started = boot::start(Start { show, admits, ..Start::new(keys) });
         match started {
@@ -89,9 +91,9 @@ impl Held {
         }
         if let Some(dir) = self.dir.take() {
             // An agent's process that was just killed may have been writing: once more, then.
-            let gone = std::fs::remove_dir_all(&dir).or_else(|_| {
+            let gone = crate::state::remove_tree(&dir).or_else(|_| {
                 std::thread::sleep(Duration::from_millis(50));
-                std::fs::remove_dir_all(&dir)
+                crate::state::remove_tree(&dir)
             });
             if let Err(error) = gone {
                 out::note(&format!("removing {}: {error}", dir.display()));

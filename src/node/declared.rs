@@ -10,12 +10,14 @@ use crate::log::Level;
 use crate::plain;
 use crate::sync::lock;
 use crate::wire::{Code, Failure};
+use rustix::fs::OFlags;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use serde_json::{json, Map, Value};
 use sha2::{Digest, Sha256};
 use std::fs::File;
 use std::io::{self, Read};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -397,7 +399,9 @@ fn is_id(id: &str) -> bool {
 /// A file of a declaration; none is there: `None`.
 fn read_text(file: &Path) -> Result<Option<String>, Failure> {
     let doing = |why: String| Failure::new(Code::Rejected, format!("reading {}: {why}", file.display()));
-    let opened = match File::open(file) {
+    // A FIFO would wait for its writer.
+    let flags = (OFlags::NONBLOCK | OFlags::NOCTTY).bits() as i32;
+    let opened = match File::options().read(true).custom_flags(flags).open(file) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
         other => other.map_err(|error| doing(error.to_string()))?,
     };

@@ -142,7 +142,7 @@ impl Harness {
                 let _ = fs::remove_file(self.dir.join(name));
             }
             if fs::remove_dir(&self.dir).is_err() {
-                let _ = fs::remove_dir_all(&self.dir); // the next start tries again
+                let _ = state::remove_tree(&self.dir); // the next start tries again
             }
             crash::point("record-removed");
         }

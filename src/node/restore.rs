@@ -17,7 +17,6 @@ use crate::sync::lock;
 use crate::wire::Failure;
 use serde_json::{json, Value};
 use std::collections::HashMap;
-use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -357,7 +356,7 @@ fn sweep_files(home: &Path, current: Option<&str>) {
         ours && Some(&*name) != current
     };
     for path in state::entries(home).unwrap_or_default().into_iter().filter(stale) {
-        let _ = fs::remove_dir_all(path); // the next start tries again
+        let _ = state::remove_tree(&path); // the next start tries again
     }
     state_files::remove_home(home);
 }

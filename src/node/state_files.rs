@@ -26,6 +26,10 @@ use std::sync::{Arc, Mutex};
 const SYNCED_ALONE: usize = 32;
 /// How many files travel with an agent.
 const MOST_FILES: usize = crate::capsule::agent::MAX_STATE_FILES;
+/// How many names, of files and of all else, are looked at for it.
+const MOST_NAMES: usize = 10 * MOST_FILES;
+/// The longest path of a folder, bytes; the kernel takes no longer one where the files are laid out.
+const MOST_PATH: usize = 4096;
 
 /// The directories that generations use: one that is used is nobody else's, also when the agent has
 /// left and only its last hook still runs.
@@ -62,7 +66,7 @@ impl Drop for Place {
         if self.discard.load(Ordering::Acquire) {
             // Best effort: what stays behind holds nothing that lives.
             if fs::remove_dir(&self.path).is_err() {
-                let _ = fs::remove_dir_all(&self.path);
+                let _ = state::remove_tree(&self.path);
             }
             crash::point("files-removed");
             if let Some(home) = self.path.parent() {
@@ -94,8 +98,8 @@ pub(super) fn remove_home(home: &Path) {
 /// place or the agent's: what they lead to is not the agent's.
 ///
 /// # Errors
-/// `too_large`: more than `most_bytes` (known before a file is read) or too many files. `rejected`: a name
-/// that no message can say. `internal`: a file that can't be read. The text names the file.
+/// `too_large`: more than `most_bytes` (known before a file is read), too many names, or folders too deep.
+/// `rejected`: a name that no message can say. `internal`: a file that can't be read. The text names the file.
 pub(super) fn gather(dir: &Path, most_bytes: usize) -> Result<Vec<StateFile>, Failure> {
     let too_much = || {
         let what =
@@ -106,7 +110,7 @@ pub(super) fn gather(dir: &Path, most_bytes: usize) -> Result<Vec<StateFile>, Fa
         Failure::new(Code::Internal, format!("reading {:?}: {error}", dir.join(path)))
     };
     let mut files = Vec::new();
-    let mut bytes = 0usize;
+    let (mut bytes, mut names) = (0usize, 0usize);
     let mut waiting = vec![PathBuf::new()];
     while let Some(below) = waiting.pop() {
         let doing = |error: Errno| unread(&below, &error);
@@ -121,6 +125,11 @@ pub(super) fn gather(dir: &Path, most_bytes: usize) -> Result<Vec<StateFile>, Fa
             if name == "." || name == ".." {
                 continue;
             }
+            names += 1;
+            if names > MOST_NAMES {
+                let text = format!("its state directory holds more names than are looked at ({MOST_NAMES})");
+                return Err(Failure::new(Code::TooLarge, text));
+            }
             let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
             let opened = match rustix::fs::openat(&folder, name, flags, Mode::empty()) {
                 Ok(opened) => opened,
@@ -130,7 +139,14 @@ pub(super) fn gather(dir: &Path, most_bytes: usize) -> Result<Vec<StateFile>, Fa
             };
             let told = rustix::fs::fstat(&opened).map_err(doing)?;
             match FileType::from_raw_mode(told.st_mode) {
-                FileType::Directory => waiting.push(below.join(name)),
+                FileType::Directory => {
+                    let path = below.join(name);
+                    if path.as_os_str().len() > MOST_PATH {
+                        let text = format!("its folders are deeper than a path can say ({MOST_PATH} bytes)");
+                        return Err(Failure::new(Code::TooLarge, text));
+                    }
+                    waiting.push(path);
+                }
                 FileType::RegularFile => {
                     let size = usize::try_from(told.st_size).unwrap_or(usize::MAX);
                     bytes = bytes.saturating_add(size);
@@ -218,7 +234,7 @@ pub(super) fn lay_out(dir: &Path, files: &[StateFile]) -> Result<(), Failure> {
         sync_all(dir, files).map_err(|error| disk_failure("the agent's files", &error))
     })();
     if laid.is_err() {
-        let _ = fs::remove_dir_all(dir); // best effort; the error itself is what matters
+        let _ = state::remove_tree(dir); // best effort; the error itself is what matters
     }
     laid
 }
@@ -296,6 +312,33 @@ mod tests {
         let huge = std::fs::File::create(dir.join("huge")).unwrap();
         huge.set_len(1 << 40).unwrap();
         assert!(gather(&dir, 1 << 20).unwrap_err().message.contains("more than travels"));
+    }
+
+    #[test]
+    fn folders_without_end_and_names_without_number_are_refused_and_take_no_time() {
+        let top = crate::testing::TempDir::new("state-deep");
+        let dir = top.path().join("agents/a/state");
+        make_dir(&dir).unwrap();
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let mut here = rustix::fs::open(&dir, flags, Mode::empty()).unwrap();
+        for _ in 0..MOST_PATH {
+            rustix::fs::mkdirat(&here, "d", Mode::RWXU).unwrap();
+            here = rustix::fs::openat(&here, "d", flags, Mode::empty()).unwrap();
+        }
+        let refused = gather(&dir, 100).unwrap_err();
+        assert_eq!(refused.code, Code::TooLarge);
+        assert!(refused.message.contains("deeper than a path can say"), "{}", refused.message);
+        state::remove_tree(&dir).unwrap();
+        make_dir(&dir).unwrap();
+        std::os::unix::fs::symlink("nowhere", dir.join("0")).unwrap();
+        // Links to one link: names that cost nothing.
+        for name in 1..=MOST_NAMES {
+            let again = std::fs::hard_link(dir.join("0"), dir.join(name.to_string()));
+            again.or_else(|_| std::os::unix::fs::symlink("nowhere", dir.join(name.to_string()))).unwrap();
+        }
+        let refused = gather(&dir, 100).unwrap_err();
+        assert!(refused.message.contains("more names"), "{}", refused.message);
+        state::remove_tree(&dir).unwrap();
     }
 
     #[test]

@@ -158,7 +158,8 @@ impl Running {
         control.set_nonblocking(true)?;
         let (stdout, stdout_end) = Output::pipe()?;
         let (stderr, stderr_end) = Output::pipe()?;
-        let supervisor = Command::new(setup.supervisor)
+        let mut command_line = Command::new(setup.supervisor);
+        command_line
             .arg(supervise::ARGUMENT)
             .arg(setup.user.map(|user| user.to_string()).unwrap_or_default())
             .arg(setup.hidden.unwrap_or(Path::new("")))
@@ -169,8 +170,9 @@ impl Running {
             .current_dir(setup.directory)
             .stdin(OwnedFd::from(theirs))
             .stdout(stdout_end)
-            .stderr(stderr_end)
-            .spawn()?;
+            .stderr(stderr_end);
+        let supervisor = tree::start_supervisor(&mut command_line)?;
+        drop(command_line); // it holds the far ends of the socket and the pipes
         let pending = String::new();
         Ok(Running { supervisor, control, pending, command_pid: None, report: None, stdout, stderr })
     }
@@ -244,8 +246,12 @@ impl Running {
             let sessions = [Some(self.supervisor.id() as i32), self.command_pid];
             let sessions: Vec<i32> = sessions.into_iter().flatten().collect();
             tree::end_sessions(&sessions, SWEEP_TIME);
+            tree::collect_supervisor(&mut self.supervisor);
+            // What had left its sessions came to the node, which is the next reaper above.
+            tree::end_strays(SWEEP_TIME);
+        } else {
+            tree::collect_supervisor(&mut self.supervisor);
         }
-        let _ = self.supervisor.wait();
         self.stdout.read_rest();
         self.stderr.read_rest();
         (self.report, self.stdout, self.stderr)

@@ -58,6 +58,8 @@ enum Rule {
     Answer(u32),
     /// Carried out if all hold, else EPERM.
     If(&'static [Check]),
+    /// EPERM if this argument's lower word is one of these.
+    Unless(u32, &'static [u32]),
 }
 
 /// An argument's lower word, masked, is one of these.
@@ -76,6 +78,13 @@ const SOCK_DGRAM: u32 = 2;
 const SOCK_SEQPACKET: u32 = 5;
 /// The bits of a socket's type that are no flags.
 const SOCK_TYPE: u32 = 0xf;
+const PRIO_PROCESS: u32 = 0;
+const IOPRIO_WHO_PROCESS: u32 = 1;
+const F_SETOWN: u32 = 8;
+const F_SETSIG: u32 = 10;
+const F_SETOWN_EX: u32 = 15;
+const FIOSETOWN: u32 = 0x8901;
+const SIOCSPGRP: u32 = 0x8902;
 const AF_UNIX: u32 = 1;
 const AF_INET: u32 = 2;
 const AF_INET6: u32 = 10;
@@ -237,7 +246,15 @@ const AGENTS: &[Said] = &[
         &["prlimit64", "sched_setaffinity", "sched_setattr", "sched_setparam", "sched_setscheduler"],
         Rule::If(&[(0, ALL, &[0, OWN_PID])]),
     ),
-    (&["setpriority", "ioprio_set"], Rule::If(&[(1, ALL, &[0, OWN_PID])])),
+    // Of a process only: 0 as a user's number is everything that is the node's user's.
+    (&["setpriority"], Rule::If(&[(0, ALL, &[PRIO_PROCESS]), (1, ALL, &[0, OWN_PID])])),
+    (&["ioprio_set"], Rule::If(&[(0, ALL, &[IOPRIO_WHO_PROCESS]), (1, ALL, &[0, OWN_PID])])),
+    // A descriptor's owner is signalled by the kernel, with any signal, whoever that is: Landlock before 6
+    // knows nothing of it.
+    (&["fcntl", "fcntl64"], Rule::Unless(1, &[F_SETOWN, F_SETSIG, F_SETOWN_EX])),
+    (&["ioctl"], Rule::Unless(1, &[FIOSETOWN, SIOCSPGRP])),
+    // Files in memory, which no limit of memory counts.
+    (&["memfd_create", "memfd_secret"], Rule::Answer(ENOSYS)),
 ];
 
 /// Without the right to start programs an agent is one process, and knows no other.
@@ -323,6 +340,14 @@ fn section(parts: &[&[Said]], column: usize, unknown: Option<u32>) -> Vec<Instru
 fn body(rule: Rule) -> Vec<Instruction> {
     let checks = match rule {
         Rule::Answer(error) => return vec![step(RETURN, ERRNO | error)],
+        Rule::Unless(argument, values) => {
+            let mut body = vec![step(LOAD, ARGUMENTS + 8 * argument)];
+            for (at, value) in values.iter().enumerate() {
+                body.push(branch(IF_EQUAL, *value, values.len() - at, 0));
+            }
+            body.extend([step(RETURN, ALLOW), step(RETURN, ERRNO | EPERM)]);
+            return body;
+        }
         Rule::If(checks) => checks,
     };
     let mut body = Vec::new();
@@ -436,6 +461,22 @@ mod tests {
             assert_eq!(asks(&both, "execve", &[]), ALLOW);
             assert_eq!(asks(&both, "prlimit64", &[1]), ERRNO | EPERM);
             assert_eq!(asks(&both, "setpriority", &[0, 1]), ERRNO | EPERM);
+            assert_eq!(asks(&both, "setpriority", &[0, 0]), ALLOW);
+            assert_eq!(asks(&both, "ioprio_set", &[1, 0]), ALLOW);
+            for everyone in ["setpriority", "ioprio_set"] {
+                for which in [2, 3] {
+                    assert_eq!(asks(&both, everyone, &[which, 0]), ERRNO | EPERM, "{everyone} {which}");
+                }
+            }
+            for (name, ordinary, refused) in
+                [("fcntl", 3, &[8, 10, 15][..]), ("ioctl", 0x5421, &[0x8901, 0x8902])]
+            {
+                assert_eq!(asks(&both, name, &[0, ordinary]), ALLOW, "{name}");
+                for command in refused {
+                    assert_eq!(asks(&both, name, &[0, *command]), ERRNO | EPERM, "{name} {command}");
+                }
+            }
+            assert_eq!(asks(&both, "memfd_create", &[]), ERRNO | ENOSYS);
         }
     }
 }

@@ -5,6 +5,7 @@ None; what it returns otherwise is the proof that it was not. An ordinary thing 
 """
 import ctypes
 import os
+import signal
 import socket
 import sys
 import threading
@@ -24,7 +25,7 @@ CALLS = {
     "mq_open": (240, 180), "msgget": (68, 186), "open_by_handle_at": (304, 265), "name_to_handle_at": (303, 264),
     "syslog": (103, 116), "kcmp": (312, 272), "pidfd_getfd": (438, 438), "fsopen": (430, 430), "sethostname": (170, 161),
     "clock_settime": (227, 112), "fanotify_init": (300, 262), "swapon": (167, 224), "init_module": (175, 105),
-    "personality": (135, 92), "move_pages": (279, 239), "acct": (163, 89),
+    "memfd_create": (319, 279), "personality": (135, 92), "move_pages": (279, 239), "acct": (163, 89),
 }
 
 
@@ -155,6 +156,16 @@ def memfd(f):
     os.write(fd, b"#!/bin/true\n")
     LIBC.syscall.restype = ctypes.c_long
     return call("execveat", fd, ctypes.c_char_p(b""), None, None, 0x1000)
+
+
+def owned_by(pid):
+    import fcntl
+    near, far = socket.socketpair()
+    fcntl.fcntl(near, fcntl.F_SETOWN, pid)
+    fcntl.fcntl(near, 10, int(signal.SIGCONT))
+    fcntl.fcntl(near, fcntl.F_SETFL, os.O_ASYNC)
+    far.send(b"x")
+    return "sent"
 
 
 def prlimit(pid):
@@ -336,6 +347,9 @@ many(ATTACKS, [
     ("renice_node", "renice the node", S, "plain", lambda f: os.setpriority(os.PRIO_PROCESS, f["node"], 19) or "set"),
     ("renice_sibling", "renice a sibling", S, "plain", lambda f: os.setpriority(os.PRIO_PROCESS, f["sibling"], 19) or "set"),
     ("ioprio_node", "set the node's I/O priority", S, "plain", lambda f: call("ioprio_set", 1, f["node"], 0x6000)),
+    ("renice_user", "renice all that is the node's user's", S, "plain", lambda f: os.setpriority(os.PRIO_USER, 0, os.getpriority(os.PRIO_USER, 0)) or "set"),
+    ("ioprio_user", "set the I/O priority of all that is the node's user's", S, "plain", lambda f: call("ioprio_set", 3, 0, 0x4004)),
+    ("descriptor_signal", "have the kernel signal the node for a descriptor", S, "plain", lambda f: owned_by(f["node"])),
     ("prlimit_node", "read or set the node's limits", S, "plain", lambda f: prlimit(f["node"])),
     ("prlimit_sibling", "read or set a sibling's limits", S, "plain", lambda f: prlimit(f["sibling"])),
     ("affinity_node", "pin the node to a CPU", S, "plain", lambda f: os.sched_setaffinity(f["node"], {0}) or "set"),
@@ -393,6 +407,7 @@ many(ATTACKS, [
     ("forged_hello", "say hello as another process", "", "plain", frame('{"hello":1}')),
     ("forged_reply", "answer a call that was never made", "", "plain", forged_reply),
     ("memory", "take memory without end", "", "plain", out_of_memory),
+    ("memory_file", "take memory in files that only memory has", S, "plain", lambda f: "made %d" % os.memfd_create("x") if hasattr(os, "memfd_create") else call("memfd_create", ctypes.c_char_p(b"x"), 0)),
     ("threads", "start threads without end", "", "plain", too_many_threads),
     ("descriptors", "open descriptors without end", "", "plain", too_many_files),
     ("disk", "make a file of 4 TB", "", "plain", huge_file),

@@ -4,10 +4,13 @@
 //! circle, so that one would have to be given to somebody else within microseconds of the whole
 //! circle's having gone by; that is left to chance.
 
+use crate::sync::lock;
 use rustix::io::Errno;
 use rustix::process::{Pid, Signal, WaitOptions, WaitStatus};
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::fs;
+use std::process::{Child, Command};
+use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 /// How often newcomers are looked for and stopped before everything is killed.
@@ -64,6 +67,65 @@ pub fn end_sessions(sessions: &[i32], time: Duration) -> usize {
         }
         signal_all(&members, Signal::STOP);
         signal_all(&members, Signal::KILL);
+        std::thread::sleep(PAUSE);
+    }
+}
+
+/// The supervisors that run: children of this process that are meant to be there. Held while one is started, so
+/// that none is taken for a stray before it stands here.
+static SUPERVISORS: Mutex<BTreeSet<i32>> = Mutex::new(BTreeSet::new());
+
+/// Makes this process the reaper of what is below it: what a command leaves that has killed its supervisor comes
+/// here, and stays a descendant, instead of going to the system's first process.
+///
+/// # Errors
+/// What the kernel says.
+pub fn reap_below() -> std::io::Result<()> {
+    Ok(rustix::process::set_child_subreaper(Some(rustix::process::getpid()))?)
+}
+
+/// Starts a supervisor.
+pub(crate) fn start_supervisor(command: &mut Command) -> std::io::Result<Child> {
+    let mut supervisors = lock(&SUPERVISORS);
+    let child = command.spawn()?;
+    supervisors.insert(Pid::from_child(&child).as_raw_nonzero().get());
+    Ok(child)
+}
+
+/// Collects a supervisor that has ended or is about to.
+pub(crate) fn collect_supervisor(child: &mut Child) {
+    let _ = child.wait(); // it is our child, and nobody else waits for it
+    lock(&SUPERVISORS).remove(&Pid::from_child(child).as_raw_nonzero().get());
+}
+
+/// Ends what came to this process from supervisors that were killed, with all below it. Told by the session: what
+/// the node starts itself is in its own until it makes another, which only supervisors and commands do.
+pub(crate) fn end_strays(time: Duration) {
+    if !matches!(rustix::process::child_subreaper(), Ok(Some(_))) {
+        return;
+    }
+    let Ok(session) = rustix::process::getsid(None) else { return };
+    let (me, session) = (std::process::id() as i32, session.as_raw_nonzero().get());
+    let deadline = Instant::now() + time;
+    loop {
+        let strays: Vec<Pid> = {
+            let supervisors = lock(&SUPERVISORS);
+            let ours = |one: &Process| one.parent == me && one.session != session;
+            let number = |one: &Process| one.pid.as_raw_nonzero().get();
+            let strays =
+                processes().into_iter().filter(|one| ours(one) && !supervisors.contains(&number(one)));
+            strays.map(|one| one.pid).collect()
+        };
+        if strays.is_empty() || Instant::now() >= deadline {
+            return;
+        }
+        let mut all = strays.clone();
+        all.extend(strays.iter().flat_map(|stray| descendants(*stray)));
+        signal_all(&all, Signal::STOP);
+        signal_all(&all, Signal::KILL);
+        for stray in strays {
+            let _ = rustix::process::waitpid(Some(stray), WaitOptions::NOHANG); // the next look tries again
+        }
         std::thread::sleep(PAUSE);
     }
 }

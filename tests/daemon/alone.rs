@@ -146,3 +146,20 @@ fn in_time_wait(port: u16) -> usize {
     let rows = table.lines().map(|row| row.split_whitespace().collect::<Vec<_>>());
     rows.filter(|row| row.len() > 3 && row[1].ends_with(&port) && row[3] == "06").count()
 }
+
+#[test]
+fn what_a_killed_zygote_leaves_is_reaped() {
+    let home = Home::new("daemon-zygote");
+    let node = home.server("n", &[&own_address()]);
+    let answers = "    def on_message(self, ctx, payload):\n        import os\n        return os.getppid()";
+    home.run(&["deploy", &home.agent("asked", answers), &node.at(), "--state-dir", "n"]).exits(0);
+    let asked = || home.run(&["invoke", "asked", &node.at(), "--state-dir", "n"]).exits(0).json();
+    for _ in 0..3 {
+        let zygote = i32::try_from(asked().as_i64().unwrap()).unwrap();
+        rustix::process::kill_process(rustix::process::Pid::from_raw(zygote).unwrap(), Signal::KILL).unwrap();
+        wait_until("another one serves", || {
+            home.run(&["invoke", "asked", &node.at(), "--state-dir", "n"]).json() != zygote
+        });
+        wait_until("nothing of it is left", || support::zombies_below(node.child.id()).is_empty());
+    }
+}
