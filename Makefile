@@ -6,7 +6,7 @@ STATIC_TARGET := $(ARCH)-unknown-linux-musl
 BINARY := target/release/agentcontainer
 STATIC_BINARY := target/$(STATIC_TARGET)/release/agentcontainer
 
-.PHONY: build demo demo-handoff test check lint static bench bench-capsule bench-carrier crash soak fuzz clean
+.PHONY: build demo demo-handoff demo-carrier test check lint static bench bench-capsule bench-carrier crash soak fuzz clean
 
 build:
 	$(CARGO) build --release --locked
@@ -18,6 +18,11 @@ demo: build
 # An agent hands its workspace to another as a signed capsule in a chat message; the page is build/handoff/report.html.
 demo-handoff: build
 	AGENTCONTAINER=$(BINARY) python3 examples/handoff/handoff.py
+
+# Bytes as model-shaped text, there and back; the three models compared; experiments; the page is
+# build/carrier/report.html.
+demo-carrier: build
+	AGENTCONTAINER=$(BINARY) sh examples/carrier/demo.sh
 
 # All tests. What a test needs and this machine lacks (nc, jq, openssl, other Pythons) it names and passes over.
 test:

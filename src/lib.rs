@@ -13,6 +13,7 @@ pub mod log;
 pub mod node;
 mod plain;
 pub mod primitives;
+pub mod research;
 pub mod roster;
 pub mod sandbox;
 pub mod server;

@@ -1,4 +1,4 @@
-//! What the documents show is run: the shell blocks of README.md, OPERATIONS.md, TOKENS.md and CAPSULE.md in order, PROTOCOL.md's
+//! What the documents show is run: the shell blocks of README.md, OPERATIONS.md, TOKENS.md, CAPSULE.md and CARRIERS.md in order, PROTOCOL.md's
 //! examples, and the policies of CAPSULE-THREATS.md are read.
 
 #[path = "support/mod.rs"]
@@ -52,8 +52,8 @@ fn is_there(program: &str) -> bool {
 }
 
 /// Runs a document's shell blocks in order, as one script in `dir`, and compares what each prints with
-/// the text block behind it. Port 7000 is a free one; `paths` come before this process's PATH.
-fn run_as_printed(document: &str, dir: &Path, paths: &[&Path]) {
+/// the text block behind it; there are at least so many. Port 7000 is a free one; `paths` come before this process's PATH.
+fn run_as_printed(document: &str, least: usize, dir: &Path, paths: &[&Path]) {
     let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port().to_string();
     let all = blocks(document);
     let mut script = String::from("set -eu\nnode=\ntrap 'kill \"$node\" 2>/dev/null || true' EXIT\n");
@@ -65,7 +65,7 @@ fn run_as_printed(document: &str, dir: &Path, paths: &[&Path]) {
             expected.push((index, output.map(|next| next.1.clone())));
         }
     }
-    assert!(expected.len() >= 6, "{document} has its shell blocks");
+    assert!(expected.len() >= least, "{document} has its shell blocks");
     let mut path = String::new();
     for place in paths {
         path.push_str(&format!("{}:", place.display()));
@@ -121,19 +121,19 @@ fn the_readme_is_run_as_printed() {
         r#"{"name":"another","host":"127.0.0.1","port":1,"pid":1}"#,
     );
     dir.write(".local/state/agentcontainer/another/meta/admin.secret", "another secret\n");
-    run_as_printed("README.md", dir.path(), &[binary().parent().unwrap()]);
+    run_as_printed("README.md", 6, dir.path(), &[binary().parent().unwrap()]);
 }
 
 #[test]
 fn the_page_about_running_a_node_is_run_as_printed() {
     let dir = support::TempDir::new("operations-page");
-    run_as_printed("docs/OPERATIONS.md", dir.path(), &[binary().parent().unwrap()]);
+    run_as_printed("docs/OPERATIONS.md", 6, dir.path(), &[binary().parent().unwrap()]);
 }
 
 #[test]
 fn the_page_about_tokens_is_run_as_printed() {
     let dir = support::TempDir::new("tokens-page");
-    run_as_printed("docs/TOKENS.md", dir.path(), &[binary().parent().unwrap()]);
+    run_as_printed("docs/TOKENS.md", 6, dir.path(), &[binary().parent().unwrap()]);
 }
 
 #[test]
@@ -208,7 +208,22 @@ fn the_page_about_capsules_is_run_as_printed() {
     for name in ["agentcontainer", "agentcapsule"] {
         std::os::unix::fs::symlink(binary(), bin.path().join(name)).unwrap();
     }
-    run_as_printed("docs/CAPSULE.md", dir.path(), &[bin.path()]);
+    run_as_printed("docs/CAPSULE.md", 6, dir.path(), &[bin.path()]);
+}
+
+#[test]
+fn the_page_about_carriers_is_run_as_printed_and_names_every_command() {
+    let dir = support::TempDir::new("carriers-page");
+    run_as_printed("docs/CARRIERS.md", 2, dir.path(), &[binary().parent().unwrap()]);
+    let page = std::fs::read_to_string(top().join("docs/CARRIERS.md")).unwrap();
+    let help = Command::new(binary()).args(["carrier", "--help"]).output().unwrap();
+    let help = String::from_utf8(help.stdout).unwrap();
+    let commands = help.lines().filter_map(|line| line.strip_prefix("  ")?.split(' ').next());
+    let commands: Vec<&str> = commands.collect();
+    assert!(commands.len() >= 10, "{commands:?}");
+    for name in commands {
+        assert!(page.contains(&format!("`{name} ")) || page.contains(&format!("carrier {name} ")), "{name}");
+    }
 }
 
 #[test]

@@ -52,7 +52,7 @@
 
 mod page;
 mod records;
-mod text;
+pub(crate) mod text;
 
 use std::fmt;
 

@@ -1,6 +1,7 @@
 //! What several test files need. Each uses a part of it.
 #![allow(dead_code)]
 
+pub mod browser;
 pub mod cli;
 pub mod lab;
 

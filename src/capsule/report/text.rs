@@ -13,6 +13,21 @@ pub fn shown(text: &str) -> String {
     out
 }
 
+/// The same where no element may stand, as in a drawing: the marks are the bare code points.
+pub fn plain(text: &str) -> String {
+    let mut visible = String::with_capacity(text.len());
+    for c in text.chars() {
+        match is_odd(c) {
+            // Writing to a String cannot fail.
+            true => drop(write!(visible, "U+{:04X}", u32::from(c))),
+            false => visible.push(c),
+        }
+    }
+    let mut out = String::with_capacity(visible.len() + 16);
+    escape(&visible, &mut out);
+    out
+}
+
 /// A JSON value over several lines, for a `<pre>`. Its strings are written in ASCII.
 pub fn code(json: Json<'_>) -> String {
     let mut out = String::new();

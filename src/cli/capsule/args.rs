@@ -12,7 +12,7 @@ pub(in crate::cli) struct Command {
     pub(in crate::cli) name: &'static str,
     /// One line about it.
     pub(in crate::cli) about: &'static str,
-    /// Its argument, if it has one.
+    /// Its argument, if it has one; it may have several if the name ends with `…`.
     pub(in crate::cli) operand: Option<&'static str>,
     /// Its options.
     pub(in crate::cli) flags: &'static [Flag],
@@ -47,6 +47,7 @@ pub(in crate::cli) const fn switch(name: &'static str, help: &'static str) -> Fl
 #[derive(Debug, Default)]
 pub(in crate::cli) struct Given {
     operand: OsString,
+    more_operands: Vec<OsString>,
     values: Vec<(&'static str, OsString)>,
 }
 
@@ -54,6 +55,11 @@ impl Given {
     /// The command's argument.
     pub(in crate::cli) fn operand(&self) -> &Path {
         Path::new(&self.operand)
+    }
+
+    /// All of them, where there may be several.
+    pub(in crate::cli) fn operands(&self) -> Vec<&Path> {
+        std::iter::once(&self.operand).chain(&self.more_operands).map(Path::new).collect()
     }
 
     /// The command's argument, as reports name it.
@@ -129,6 +135,9 @@ pub(in crate::cli) fn parse(
                 given.values.push((flag.name, value));
             }
             Arg::Value(value) if operand.is_none() && command.operand.is_some() => operand = Some(value),
+            Arg::Value(value) if command.operand.is_some_and(|name| name.ends_with('…')) => {
+                given.more_operands.push(value);
+            }
             other => return Err(wrong(other.unexpected().to_string())),
         }
     }

@@ -45,6 +45,24 @@ impl Drop for Meter {
     }
 }
 
+/// The line of a work with several steps: when another step begins, so does its line.
+#[derive(Default)]
+pub struct Telling {
+    meter: Option<Meter>,
+}
+
+impl Telling {
+    /// Tells what is being done, how much of it is, and of how much.
+    pub fn tell(&mut self, what: &'static str, done: u64, of: u64) {
+        if self.meter.as_ref().is_none_or(|meter| meter.what != what) {
+            // The old line goes first.
+            self.meter = None;
+        }
+        let unit = if matches!(what, "training") { "characters" } else { "bytes" };
+        self.meter.get_or_insert_with(|| Meter::new(what, unit)).tell(done, of);
+    }
+}
+
 fn line(what: &str, unit: &str, done: u64, of: u64, time: Duration) -> String {
     if of == 0 || done == 0 {
         return format!("{what}: {done} {unit}");

@@ -4,9 +4,14 @@
 //! it keeps working: 0, or 2 with one line on standard error and nothing on standard output, and no file.
 
 mod coding;
+mod compare;
+mod corpus;
+mod experiment;
 mod golden;
 mod meter;
+mod report;
 mod settings;
+mod table;
 mod train;
 
 use std::ffi::{OsStr, OsString};
@@ -25,11 +30,17 @@ type Outcome = Result<String, String>;
 /// A command and what runs it.
 type Entry = (&'static Command, fn(&Given) -> Outcome);
 
-const COMMANDS: [Entry; 4] = [
+const COMMANDS: [Entry; 10] = [
     (&train::COMMAND, train::run),
     (&coding::ENCODE, coding::encode),
     (&coding::DECODE, coding::decode),
     (&golden::COMMAND, golden::run),
+    (&corpus::CORPUS, corpus::corpus),
+    (&corpus::SPLIT, corpus::split),
+    (&compare::COMPARE, compare::compare),
+    (&experiment::COMMAND, experiment::run),
+    (&compare::SWEEP, compare::sweep),
+    (&report::COMMAND, report::run),
 ];
 
 /// Whether the program, started as `argv0`, is this command.
