@@ -9,7 +9,7 @@ use agentcontainer::carrier::{
 use serde_json::{json, Value};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 #[path = "../tests/capsule_interop/peer.rs"]
 mod peer;
@@ -53,18 +53,10 @@ fn main() {
     for (model, size, _) in &models {
         compare(model, *size, &dir, &mut results);
     }
-    println!("\n{:<44}{:>12}{:>12}", "ladder", "encode", "decode");
+    println!("\n{:<27}{:>12}{:>12}{:>12}{:>12}", "ladder", "encode", "at most", "decode", "at most");
     for (model, _, ladder) in &models {
         for size in *ladder {
-            let (encode, decode) = ours(model, &Chance::new(2).bytes(*size), 1);
-            println!(
-                "{:<44}{encode:>10.3} s{decode:>10.3} s{:>10.1} MB/s",
-                format!("{}, {} KiB", model.kind(), size >> 10),
-                *size as f64 / 1e6 / encode
-            );
-            for (operation, seconds) in [("encode", encode), ("decode", decode)] {
-                results.push(result(model, operation, *size, false, seconds, None));
-            }
+            step(model, *size, &dir, &mut results);
         }
     }
     let _ = std::fs::remove_dir_all(&dir);
@@ -112,6 +104,49 @@ fn compare(model: &Model, size: usize, dir: &Path, results: &mut Vec<Value>) {
         let own = started(Path::new(env!("CARGO_BIN_EXE_agentcontainer")), &["carrier"]);
         line(model, operation, size, true, own, other, results);
     }
+}
+
+/// One payload there and back by the program: its time, start included, and the most memory that it held.
+fn step(model: &Model, size: usize, dir: &Path, results: &mut Vec<Value>) {
+    let payload = Chance::new(2).bytes(size);
+    std::fs::write(dir.join("payload"), &payload).expect("a file");
+    std::fs::write(dir.join("model"), model.file_text()).expect("a file");
+    print!("{:<27}", format!("{}, {} KiB", model.kind(), size >> 10));
+    for (operation, from, to) in [("encode", "payload", "text"), ("decode", "text", "back")] {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_agentcontainer"));
+        command
+            .args(["carrier", operation, "--in", from, "--out", to])
+            .current_dir(dir)
+            .stdout(Stdio::null());
+        if *model != Model::Fixed {
+            command.args(["--model", "model"]);
+        }
+        let start = Instant::now();
+        let mut child = command.spawn().expect("the program runs");
+        let mut peak = 0;
+        let status = loop {
+            peak = peak.max(most_held(child.id()));
+            if let Some(status) = child.try_wait().expect("our child") {
+                break status;
+            }
+            std::thread::sleep(Duration::from_millis(1));
+        };
+        let seconds = start.elapsed().as_secs_f64();
+        assert!(status.success(), "{operation} of {size} bytes");
+        print!("{seconds:>10.3} s{:>9.1} MB", peak as f64 / 1e6);
+        let mut result = result(model, operation, size, true, seconds, None);
+        result["peak_bytes"] = peak.into();
+        results.push(result);
+    }
+    println!();
+    assert!(std::fs::read(dir.join("back")).expect("what came back") == payload);
+}
+
+/// The most memory that a process has held so far, bytes; 0 once it has ended.
+fn most_held(pid: u32) -> u64 {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
+    line.and_then(|line| line.trim().strip_suffix(" kB")?.parse::<u64>().ok()).unwrap_or(0) * 1024
 }
 
 /// The best times of encoding and decoding, in seconds.
@@ -179,5 +214,6 @@ fn result(model: &Model, operation: &str, size: usize, start: bool, own: f64, ot
         "seconds": own,
         "reference_seconds": other,
         "times_faster": other.map(|other| other / own),
+        "peak_bytes": null,
     })
 }

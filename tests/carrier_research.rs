@@ -433,7 +433,7 @@ fn the_shape_is_checked() {
     }
     // What the benchmark writes is of the shape, and nothing for the page.
     let speed = json!({"benchmark": "carrier", "schema_version": 1, "results": [{"model": "fixed", "operation": "encode",
-        "payload_bytes": 65536, "process_start": false, "seconds": 0.001, "reference_seconds": null, "times_faster": null}]});
+        "payload_bytes": 65536, "process_start": false, "seconds": 0.001, "reference_seconds": null, "times_faster": null, "peak_bytes": 5000000}]});
     check_shape(&speed);
     dir.write("speed", speed.to_string());
     refuses(
