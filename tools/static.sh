@@ -1,11 +1,12 @@
 #!/bin/sh
-# Builds the static binary of a musl target and checks what it promises: no C library, at most 3.6 MB.
+# Builds the static binary of a musl target and checks what it promises: no C library, at most 5.3 MB.
 set -eu
 
 target=$1
 binary=$2
-# With capsules; the node alone was 2.96 MB. TLS is some 1 MB of it, the tables for unwinding 0.3 MB.
-most=3600000
+# The node that only runs agents and lets them travel was 2.96 MB, of which the HTTP client with its TLS is 1 MB. Capsules
+# brought 0.5 MB, what lasts, the roster and the sandbox 0.9, TLS of its own 0.2, tokens, quotas and carriers 0.5.
+most=5300000
 
 missing() {
     echo "static: $1" >&2
