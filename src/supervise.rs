@@ -24,7 +24,7 @@ pub(crate) mod tree;
 
 pub use tree::reap_below;
 
-use crate::sandbox::{kernel, Owner};
+use crate::sandbox::{self, kernel, Owner};
 use rustix::event::{poll, PollFd, PollFlags, Timespec};
 use rustix::io::{fcntl_dupfd_cloexec, Errno};
 use rustix::process::{Pid, PidfdFlags, WaitOptions, WaitStatus};
@@ -107,7 +107,8 @@ fn supervise() -> Result<Report, Errno> {
     let user = arguments.next().unwrap_or_default();
     let (hidden, shown) = (arguments.next().unwrap_or_default(), arguments.next().unwrap_or_default());
     if !hidden.is_empty() {
-        let kept = crate::sandbox::hide(Path::new(&hidden), Path::new(&shown));
+        let (hidden, shown) = (Path::new(&hidden), Path::new(&shown));
+        let kept = sandbox::freeze(hidden, shown).and_then(|_| sandbox::hide(hidden, shown));
         kept.map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::PERM))?;
     }
     if !user.is_empty() {

@@ -385,3 +385,44 @@ fn a_state_directory_with_a_path_too_long_for_a_socket_has_one_all_the_same() {
     ctl(&["kill", "a"]).exits(0);
     assert_eq!(ctl(&["status", "a", "--json"]).exits(0).json()["state"], "killed");
 }
+
+#[test]
+fn an_agents_command_changes_no_modes_in_the_state_directory() {
+    let may_mount = std::process::Command::new("unshare").args(["-m", "true"]).status();
+    if !may_mount.is_ok_and(|status| status.success()) {
+        eprintln!("not shown here: it takes the right to mount");
+        return;
+    }
+    let place = Place::new("ctl-modes");
+    let server = place.start();
+    let runs = "    async def on_message(self, ctx, command):\n        done = await ctx.run(['sh', '-c', command])\n        return [done['returncode'], done['stdout'] + done['stderr']]";
+    place.at(&server, &["deploy", &place.home.agent("runs", runs)]).exits(0);
+    let says = |command: &str| {
+        let message = json!(command).to_string();
+        place.at(&server, &["invoke", "runs", "--message", &message]).exits(0).json()
+    };
+    let mode = |path: &Path| path.metadata().unwrap().permissions().mode() & 0o7777;
+    let secret = place.state.join("meta/admin.secret");
+    let files = [place.state.clone(), place.state.join("meta"), secret, place.state.join("node.json")];
+    let before = files.each_ref().map(|file| mode(file));
+    for file in &files {
+        let file = file.display();
+        for command in [
+            format!("chmod 777 {file}"),
+            format!("umount {}; chmod 777 {file}", place.state.display()),
+            format!("mount -o remount,rw {}; chmod 777 {file}", place.state.display()),
+            format!("touch -d 2001-01-01 {file}"),
+            format!("cd /proc/self/root; chmod 777 .{file}"),
+            format!("chmod 777 /proc/{}/root{file}", server.child.id()),
+        ] {
+            let told = says(&command);
+            assert_ne!(told[0], 0, "{command}: {told}");
+        }
+    }
+    assert_ne!(says("chmod 777 ../meta ../meta/admin.secret")[0], 0);
+    assert_eq!(files.each_ref().map(|file| mode(file)), before);
+    // Its own place is as ever.
+    let told = says("echo 'echo hello' >own && chmod +x own && ./own && touch -d 2001-01-01 own && pwd");
+    assert_eq!(told, json!([0, format!("hello\n{}\n", place.state.join("data").display())]), "{told}");
+    assert_eq!(mode(&place.state.join("data/own")) & 0o111, 0o111);
+}

@@ -12,11 +12,13 @@
 //! Where a layer is missing the rest is used, and [`Sandbox::level`] names what is missing and why.
 
 pub mod filter;
+mod freeze;
 pub mod kernel;
 mod landlock;
 mod owner;
 mod syscalls;
 
+pub use freeze::freeze;
 pub use landlock::hide;
 use landlock::{Access, Place, Ruleset};
 pub use owner::{closed_above, Owner};
