@@ -37,6 +37,29 @@ fn an_agent_is_run_and_nothing_stays() {
     assert!(!found.out.contains("a.txt"), "without --data-root there is nothing to read: {}", found.out);
 }
 
+/// In a container without an init of its own, a program's session has the number 0.
+#[test]
+fn it_runs_in_a_session_that_was_begun_outside_its_pid_namespace() {
+    let home = Home::new("cli-session");
+    let kills = home.agent(
+        "kills",
+        "    def on_message(self, ctx, message):\n        shell = ['sh', '-c', 'kill -9 $PPID; sleep 60']\n        \
+         try:\n            return ctx.run(shell)\n        except Exception as wrong:\n            return str(wrong)",
+    );
+    let inside = home.command(&["run", &kills, "--message", "1"]);
+    let mut command = Command::new("unshare");
+    if !rustix::process::geteuid().is_root() {
+        command.arg("--map-root-user");
+    }
+    command.args(["--pid", "--fork", "--kill-child", "--mount-proc", BINARY]).args(inside.get_args());
+    command
+        .envs(inside.get_envs().filter_map(|(name, value)| Some((name, value?))))
+        .current_dir(home.dir.path());
+    let run = ran(command).exits(0);
+    assert!(run.out.contains("was killed"), "{}", run.out);
+    assert_eq!(run.err, "");
+}
+
 #[test]
 fn an_exception_is_shown_with_the_agents_own_lines() {
     let home = Home::new("cli-raise");

@@ -104,8 +104,11 @@ pub(crate) fn end_strays(time: Duration) {
     if !matches!(rustix::process::child_subreaper(), Ok(Some(_))) {
         return;
     }
-    let Ok(session) = rustix::process::getsid(None) else { return };
-    let (me, session) = (std::process::id() as i32, session.as_raw_nonzero().get());
+    let pid = rustix::process::getpid();
+    // Not by getsid(2): where the session was begun outside this PID namespace its number is 0, which rustix's
+    // type cannot say.
+    let Some(Process { session, .. }) = process(pid) else { return };
+    let me = pid.as_raw_nonzero().get();
     let deadline = Instant::now() + time;
     loop {
         let strays: Vec<Pid> = {
@@ -201,6 +204,7 @@ fn descendants_by_scan(root: Pid) -> Vec<Pid> {
 struct Process {
     pid: Pid,
     parent: i32,
+    /// 0 for one that was begun outside this PID namespace.
     session: i32,
     /// Not a zombie.
     alive: bool,
@@ -209,11 +213,12 @@ struct Process {
 /// Every process that /proc shows.
 fn processes() -> Vec<Process> {
     let Ok(entries) = fs::read_dir("/proc") else { return Vec::new() };
-    let stat = |name: &str| {
-        let pid = Pid::from_raw(name.parse().ok()?)?;
-        parse_stat(pid, &fs::read_to_string(format!("/proc/{name}/stat")).ok()?)
-    };
-    entries.flatten().filter_map(|entry| stat(entry.file_name().to_str()?)).collect()
+    let number = |name: &str| Pid::from_raw(name.parse().ok()?);
+    entries.flatten().filter_map(|entry| process(number(entry.file_name().to_str()?)?)).collect()
+}
+
+fn process(pid: Pid) -> Option<Process> {
+    parse_stat(pid, &fs::read_to_string(format!("/proc/{}/stat", pid.as_raw_nonzero())).ok()?)
 }
 
 /// The CPU time that a process, what it started and what of that it waited for have taken; 0 where there is none.
