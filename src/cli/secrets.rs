@@ -5,13 +5,33 @@
 
 use super::args::{opt, Given, Opt};
 use super::fault::Fault;
-use super::tls;
+use super::{out, tls};
 use crate::boot::{self, Whereabouts};
+use crate::capsule::{CapsuleError, PrivateKey};
 use crate::node::{Config, Keys};
 use crate::wire::{self, Address, Secret};
+use std::fs::Metadata;
 use std::net::{IpAddr, ToSocketAddrs, UdpSocket};
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
+
+/// The private key in this file. Says so on standard error where others may read it, which also shows a public key
+/// that was named by mistake: both are 32 bytes in base64.
+///
+/// # Errors
+/// The file cannot be read or holds no key.
+pub fn private_key(path: &Path) -> Result<PrivateKey, CapsuleError> {
+    let key = PrivateKey::read(path)?;
+    let open = |told: Metadata| told.is_file() && told.permissions().mode() & 0o077 != 0;
+    if path.metadata().is_ok_and(open) {
+        out::note(&format!(
+            "{} can be read by others: it is no private key any more, if it ever was one",
+            path.display()
+        ));
+    }
+    Ok(key)
+}
 
 /// The environment's secret.
 pub const VARIABLE: &str = "AGENTCONTAINER_SECRET";

@@ -5,7 +5,6 @@ use super::args::{dashed, Given};
 use super::ask::ask;
 use super::fault::Fault;
 use super::{out, secrets, tls};
-use crate::capsule::PrivateKey;
 use crate::clock;
 use crate::roster::token::{named_grant, Narrowing, Token, METADATA, MOST_BYTES};
 use crate::wire::{self, json::quote, unix_now};
@@ -78,7 +77,7 @@ pub fn into_metadata(options: &Given, metadata: Option<String>) -> Result<Option
 fn issue(given: &Given) -> Result<(), Fault> {
     let agent = given.text("agent")?.ok_or_else(|| missing("--agent ID"))?;
     let file = given.path("key").ok_or_else(|| missing("--key F"))?;
-    let key = PrivateKey::read(&file).map_err(|error| Fault::Local(error.to_string()))?;
+    let key = secrets::private_key(&file).map_err(|error| Fault::Local(error.to_string()))?;
     let (names, scopes) = (names(given, "grant")?, scopes(given)?);
     if names.is_empty() && scopes.is_empty() {
         return Err(missing("--grant GRANT"));

@@ -162,6 +162,15 @@ fn keys_are_written_once_and_the_private_one_for_its_owner() {
 }
 
 #[test]
+fn signing_with_a_key_that_others_can_read_says_so() {
+    let scratch = packed(&[]);
+    let words = ["pack", "note.txt", "--out", "signed.txt", "--sign-ed25519-key"];
+    scratch.run(&[&words[..], &["k.key"]].concat()).ok();
+    let said = scratch.run(&[&words[..], &["k.pub"]].concat()).warned();
+    assert!(said.contains("k.pub can be read by others"), "{said}");
+}
+
+#[test]
 fn what_cannot_be_packed_leaves_an_old_capsule_alone() {
     let scratch = packed(&[]);
     let before = std::fs::read(scratch.at("c.txt")).unwrap();

@@ -72,6 +72,15 @@ impl Ran {
         self.stdout()
     }
 
+    /// The one line it warned with, having succeeded.
+    #[track_caller]
+    pub fn warned(&self) -> String {
+        let line = String::from_utf8(self.output.stderr.clone()).unwrap();
+        assert_eq!(self.output.status.code(), Some(0), "{self}");
+        assert_eq!(line.matches('\n').count(), 1, "{self}");
+        line.trim_end().to_owned()
+    }
+
     /// The one line it complained with, having printed nothing.
     #[track_caller]
     pub fn refused(&self) -> String {

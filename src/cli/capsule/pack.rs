@@ -9,8 +9,9 @@ use super::{Failure, Outcome};
 use crate::capsule::manifest::DELIVERY_MODES;
 use crate::capsule::pack::Content;
 use crate::capsule::whole_file::{is_same_file, WholeFile};
-use crate::capsule::{self, codec, CapsuleError, HmacKey, PackOptions, Packed, PrivateKey, Signing};
+use crate::capsule::{self, codec, CapsuleError, HmacKey, PackOptions, Packed, Signing};
 use crate::carrier::{Model, NGram};
+use crate::cli::secrets::private_key;
 use crate::clock;
 
 pub(super) static COMMAND: Command = Command {
@@ -120,7 +121,7 @@ fn signing(given: &Given) -> Result<Signing, Failure> {
         (Some(variable), None) => Ok(Signing::Hmac(key_from_env(variable)?)),
         (None, Some(path)) => {
             let inline = !given.has("no-inline-public-key");
-            Ok(Signing::Ed25519 { key: Box::new(PrivateKey::read(&path)?), inline })
+            Ok(Signing::Ed25519 { key: Box::new(private_key(&path)?), inline })
         }
         (None, None) => Ok(Signing::None),
     }

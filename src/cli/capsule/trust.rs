@@ -4,7 +4,8 @@ use super::args::{option, required, Command, Flag, Given};
 use super::pack::keep;
 use super::{Entry, Outcome};
 use crate::capsule::snapshot::{self, Issue};
-use crate::capsule::{registry_file, PrivateKey, PublicKey};
+use crate::capsule::{registry_file, PublicKey};
+use crate::cli::secrets::private_key;
 use crate::clock;
 use crate::log::escape;
 use crate::wire::unix_now;
@@ -50,7 +51,7 @@ fn snapshot(given: &Given) -> Outcome {
         },
     };
     let registry = registry_file::read(&given.needed("registry"))?;
-    let key = PrivateKey::read(&given.needed("key"))?;
+    let key = private_key(&given.needed("key"))?;
     let now = unix_now();
     let days = number("expires-in-days", 0, 36_500)?.unwrap_or(u64::from(DAYS));
     let issue = Issue {
