@@ -189,7 +189,7 @@ fn it_is_rotated_and_the_chain_goes_on_over_files() {
     let home = Home::new("journal-rotated");
     let config = home.file(
         "node.json",
-        r#"{"listen_port": 0, "container_name": "n", "journal_file_bytes": 4096, "journal_files": 3, "memory_fsync": "always"}"#,
+        r#"{"listen_port": 0, "container_name": "n", "journal_file_bytes": 4096, "journal_files": 3, "journal_fsync": "always"}"#,
     );
     let mut node = home.server("state/agentcontainer/n", &["--config", &config]);
     let state = node.dir.clone();

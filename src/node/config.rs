@@ -171,6 +171,8 @@ pub struct Keys {
     pub token_keys: BTreeMap<String, TokenKeyKeys>,
     /// When what hooks and messages change reaches the disk itself.
     pub memory_fsync: Fsync,
+    /// When the journal reaches the disk itself.
+    pub journal_fsync: Fsync,
     /// From which size on a file of the journal is closed.
     pub journal_file_bytes: u64,
     /// How many of them are kept.
@@ -357,6 +359,7 @@ impl Default for Keys {
             identity_root_key: None,
             token_keys: BTreeMap::new(),
             memory_fsync: Fsync::default(),
+            journal_fsync: Fsync::default(),
             journal_file_bytes: 16 << 20,
             journal_files: 8,
             manager: "ruth".into(),
@@ -451,6 +454,7 @@ keys! {
         agent_user,
         sandbox,
         memory_fsync,
+        journal_fsync,
         journal_file_bytes,
         journal_files,
         manager,
@@ -777,7 +781,7 @@ impl Config {
 
     /// How the journal is kept.
     pub fn journal(&self) -> journal::Settings {
-        let Keys { journal_file_bytes: file_bytes, journal_files: files, memory_fsync: fsync, .. } =
+        let Keys { journal_file_bytes: file_bytes, journal_files: files, journal_fsync: fsync, .. } =
             self.keys;
         journal::Settings { file_bytes, files, fsync }
     }
@@ -854,6 +858,7 @@ mod tests {
             (r#"{"journal_files": 0}"#, "journal_files"),
             (r#"{"journal_file_bytes": 100}"#, "journal_file_bytes"),
             (r#"{"memory_fsync": "often"}"#, "memory_fsync"),
+            (r#"{"journal_fsync": 1}"#, "journal_fsync"),
             (r#"{"max_bytes_in_flight": 33554431}"#, "at least max_message_bytes (33554432)"),
             (r#"{"trust": "closed"}"#, "trust"),
             (r#"{"identity_root_key": "AAAA"}"#, "identity_root_key"),
