@@ -8,6 +8,7 @@ pub mod carrier;
 pub mod cli;
 pub mod clock;
 mod crash;
+mod input;
 pub mod journal;
 pub mod log;
 pub mod node;

@@ -3,6 +3,7 @@
 mod support;
 
 use rustix::process::Signal;
+use serde_json::json;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 use support::cli::{agent, below, exists, Home, Server, BINARY};
@@ -125,6 +126,34 @@ fn what_is_wrong_with_its_start_is_said() {
     home.run(&["server", "127.0.0.1:0", "--state-dir", "d", "--data-root", "/nowhere"])
         .exits(2)
         .says("/nowhere");
+}
+
+#[test]
+fn what_has_no_end_or_no_writer_is_neither_read_for_ever_nor_waited_for() {
+    let home = Home::new("cli-endless");
+    let pipe = home.path("pipe");
+    rustix::fs::mkfifoat(rustix::fs::CWD, &pipe, rustix::fs::Mode::RUSR | rustix::fs::Mode::WUSR).unwrap();
+    let key = home.file("x.key", "x");
+    for file in [pipe.to_str().unwrap(), "/dev/zero"] {
+        for (name, value) in [
+            ("tls", json!({"certificate": file, "key": key})),
+            ("admin_secret_file", json!(file)),
+            ("trust_registry", json!(file)),
+            ("capsule_policy", json!(file)),
+            ("operators", json!({"op": {"secret_file": file, "allow": ["list_agents"]}})),
+        ] {
+            let keys = json!({"listen_port": 0, "state_dir": home.path("s"), name: value});
+            let config = home.file("node.json", &keys.to_string());
+            home.run(&["server", "--config", &config, "--for", "1s"]).exits(2).says(file);
+        }
+        home.run(&["server", "--config", file, "--for", "1s"]).exits(2).says(file);
+        home.run(&["deploy", file, "127.0.0.1:1"]).exits(2).says(file);
+        home.run(&["list", "127.0.0.1:1", "--secret-file", file]).exits(2).says(file);
+        home.run(&["capsule", "keys", "fingerprint", "--public-key", file]).exits(2).says("Ed25519");
+    }
+    let keys = json!({"listen_port": 0, "state_dir": home.path("s"), "prompt_file": "/dev/zero"});
+    let config = home.file("node.json", &keys.to_string());
+    home.run(&["server", "--config", &config, "--for", "1s"]).exits(2).says("prompt_file");
 }
 
 #[test]

@@ -4,8 +4,8 @@
 //! one is created with mode 0600. Neither is overwritten unless asked to.
 
 use std::fmt;
-use std::fs::{self, File, OpenOptions};
-use std::io::{self, Read, Write};
+use std::fs::{self, OpenOptions};
+use std::io::{self, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
@@ -16,6 +16,7 @@ use sha2::{Digest, Sha256};
 
 use super::CapsuleError;
 use crate::base64::{self, is_space};
+use crate::input;
 use crate::wire::hex;
 
 /// The longest key file that is read; a key has 45 bytes.
@@ -242,11 +243,10 @@ fn exists(path: &Path) -> CapsuleError {
 }
 
 fn read_key(path: &Path, kind: &str) -> Result<String, CapsuleError> {
-    let mut text = String::new();
-    let read = File::open(path).and_then(|file| file.take(MAX_KEY_FILE).read_to_string(&mut text));
-    match read {
-        Ok(_) => Ok(text),
-        Err(error) if error.kind() == io::ErrorKind::InvalidData => {
+    match input::read_text(path, MAX_KEY_FILE) {
+        Ok(text) => Ok(text),
+        // Too long, or not UTF-8.
+        Err(error) if matches!(error.kind(), io::ErrorKind::InvalidData | io::ErrorKind::Other) => {
             Err(CapsuleError::Key(format!("invalid Ed25519 {kind} key")))
         }
         Err(_) => Err(CapsuleError::Key(format!("failed to read Ed25519 {kind} key: {}", path.display()))),

@@ -2,8 +2,9 @@
 //!
 //! Who edits one holds a lock on its directory meanwhile, so that two commands at once lose nothing.
 
+use crate::input;
 use std::fs::File;
-use std::io::{self, Read, Write};
+use std::io::{self, Write};
 use std::path::Path;
 
 use rustix::fs::{flock, FlockOperation};
@@ -21,14 +22,7 @@ pub const MAX_FILE_BYTES: u64 = 16 << 20;
 /// It cannot be read, is too long, or not UTF-8.
 pub fn read_text(path: &Path) -> Result<String, CapsuleError> {
     let failed = |error: io::Error| CapsuleError::Io(format!("reading {}: {error}", path.display()));
-    let mut text = String::new();
-    File::open(path)
-        .and_then(|file| file.take(MAX_FILE_BYTES + 1).read_to_string(&mut text))
-        .map_err(failed)?;
-    if text.len() as u64 > MAX_FILE_BYTES {
-        return Err(failed(io::Error::other(format!("more than {MAX_FILE_BYTES} bytes"))));
-    }
-    Ok(text)
+    input::read_text(path, MAX_FILE_BYTES).map_err(failed)
 }
 
 /// Reads a registry.

@@ -6,10 +6,14 @@ use super::fault::{Answered, Fault};
 use super::{out, outbox, pretty, secrets, token};
 use crate::agent::Manifest;
 use crate::capsule::Policy;
+use crate::input;
 use crate::node::package;
 use crate::wire::{self, json::quote, Value};
 use std::path::Path;
 use std::time::Duration;
+
+/// The longest file with an agent that is read, bytes: what a line of 32 MiB carries, as a capsule with text around it.
+const AGENT_BYTES: u64 = 64 << 20;
 
 /// The longest cell that `list` shows of a result, characters.
 const CELL: usize = 48;
@@ -20,7 +24,7 @@ const CELL: usize = 48;
 /// # Errors
 /// The file can't be read, or is a source without a manifest.
 pub fn to_deploy(file: &Path) -> Result<String, Fault> {
-    let text = std::fs::read_to_string(file)
+    let text = input::read_text(file, AGENT_BYTES)
         .map_err(|error| Fault::Local(format!("reading {}: {error}", file.display())))?;
     match package::is_capsule(&text) {
         true => Ok(format!("\"capsule\":{}", quote(&text))),
@@ -36,7 +40,7 @@ pub fn to_deploy(file: &Path) -> Result<String, Fault> {
 /// The file can't be read, has no manifest, or holds a capsule that breaks a rule.
 pub fn agent_in(file: &Path) -> Result<(String, Manifest), Fault> {
     let doing = |why: String| Fault::Local(format!("{}: {why}", file.display()));
-    let text = std::fs::read_to_string(file)
+    let text = input::read_text(file, AGENT_BYTES)
         .map_err(|error| Fault::Local(format!("reading {}: {error}", file.display())))?;
     if !package::is_capsule(&text) {
         let manifest = Manifest::read(&text).map_err(doing)?;

@@ -8,6 +8,7 @@ use super::{out, secrets, tls};
 use crate::agent::Manifest;
 use crate::capsule::PublicKey;
 use crate::clock;
+use crate::input;
 use crate::roster::identities::digest;
 use crate::wire::{self, hex, json::quote, Address, Json, Secret};
 use std::time::Duration;
@@ -256,7 +257,7 @@ fn secret_hash(given: &Given, id: &str) -> Result<String, Fault> {
     let secret = match (given.path("source"), given.path("secret-file")) {
         (Some(file), None) => {
             let doing = |why: String| Fault::Local(format!("{}: {why}", file.display()));
-            let text = std::fs::read_to_string(&file).map_err(|error| doing(error.to_string()))?;
+            let text = input::read_text(&file, input::MOST).map_err(|error| doing(error.to_string()))?;
             let manifest = Manifest::read(&text).map_err(doing)?;
             if manifest.id != id {
                 let found = format!("its AGENT_ID is {:?}, not {id:?}", manifest.id);

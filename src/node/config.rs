@@ -3,6 +3,7 @@
 use super::federation::TreeNode;
 use crate::agent::{manifest, python};
 use crate::capsule::{registry_file, Policy, PublicKey};
+use crate::input;
 use crate::journal;
 use crate::plain::{only_from_object, plain_error};
 use crate::roster::grants::Grant;
@@ -468,8 +469,8 @@ impl Keys {
     /// # Errors
     /// One sentence that names the file and the key.
     pub fn from_file(file: &Path) -> Result<Keys, String> {
-        let text =
-            std::fs::read_to_string(file).map_err(|error| format!("reading {}: {error}", file.display()))?;
+        let text = input::read_text(file, input::MOST)
+            .map_err(|error| format!("reading {}: {error}", file.display()))?;
         let mut keys = Keys::parse(&text).map_err(|why| format!("{}: {why}", file.display()))?;
         let folder = file.parent().unwrap_or(Path::new("."));
         let beside = |path: &mut Option<PathBuf>| {
@@ -690,7 +691,7 @@ impl Keys {
             python::locate(self.python.as_deref()).map_err(|error| format!("key \"python\": {error}"))?;
         }
         if let Some(file) = &self.prompt_file {
-            std::fs::read_to_string(file)
+            input::read_text(file, input::MOST)
                 .map_err(|error| format!("key \"prompt_file\": reading {}: {error}", file.display()))?;
         }
         Ok(())

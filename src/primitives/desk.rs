@@ -6,6 +6,7 @@ use super::{agent_files, attenuate, audit, files, http, manage, run, search, Dat
 use crate::agent::host::{CallError, Host, HostCall};
 use crate::agent::output::without_secret;
 use crate::base64;
+use crate::input;
 use crate::log::{clipped, escape, Level};
 use crate::node::messages::Mode;
 use crate::node::travel::Journey;
@@ -403,7 +404,7 @@ impl Desk {
 
     fn prompt(&self) -> Answer {
         let Some(file) = &self.node.config().keys.prompt_file else { return answer(&()) };
-        let text = std::fs::read_to_string(file)
+        let text = input::read_text(file, input::MOST)
             .map_err(|error| CallError::new("internal", format!("reading the prompt file: {error}")))?;
         answer(&super::prompt::for_agents(&text))
     }

@@ -4,11 +4,12 @@
 //! a hand has changed.
 
 use crate::agent::manifest::check_id;
+use crate::input;
 use crate::state;
 use serde_json::Value;
 use std::collections::BTreeSet;
-use std::fs::{self, File};
-use std::io::{self, Read};
+use std::fs;
+use std::io;
 use std::path::Path;
 
 /// The longest file that is read, bytes; a thousand ids of the longest kind have a hundredth of it.
@@ -17,12 +18,7 @@ const LONGEST: u64 = 16 << 20;
 /// The agents in the file: a list of ids, or an object whose names they are. A file that is missing, can't be
 /// read, or holds anything that is no id names nobody.
 pub fn all_agents(path: &Path) -> BTreeSet<String> {
-    let mut text = String::new();
-    let read = File::open(path).and_then(|file| file.take(LONGEST + 1).read_to_string(&mut text));
-    match read {
-        Ok(length) if length as u64 <= LONGEST => parse(&text).unwrap_or_default(),
-        _ => BTreeSet::new(),
-    }
+    input::read_text(path, LONGEST).ok().and_then(|text| parse(&text)).unwrap_or_default()
 }
 
 fn parse(text: &str) -> Option<BTreeSet<String>> {

@@ -80,11 +80,7 @@ pub fn read_key(file: &Path) -> Result<PrivateKeyDer<'static>, String> {
 
 fn read(file: &Path) -> Result<Vec<u8>, String> {
     let reading = |error: std::io::Error| format!("reading {}: {error}", file.display());
-    let size = std::fs::metadata(file).map_err(reading)?.len();
-    if size > FILE {
-        return Err(format!("{}: {size} bytes are no certificate", file.display()));
-    }
-    std::fs::read(file).map_err(reading)
+    crate::input::read(file, FILE).map_err(reading)
 }
 
 /// Whether a certificate is good now, as far as the clock goes.

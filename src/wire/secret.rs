@@ -1,8 +1,7 @@
 //! Shared secrets and the signatures they make.
 
 use std::fmt;
-use std::fs::File;
-use std::io::{self, Read};
+use std::io;
 use std::path::{Path, PathBuf};
 
 use hmac::{Hmac, KeyInit, Mac};
@@ -37,9 +36,11 @@ impl Secret {
     /// Reads a secret file. One line end (`\n` or `\r\n`) at its end is not part of the secret.
     pub fn from_file(path: &Path) -> Result<Secret, SecretError> {
         let failed = |error| SecretError::Unreadable(path.to_owned(), error);
-        let mut bytes = Vec::new();
-        let limit = MAX_SECRET_BYTES as u64 + 3;
-        File::open(path).map_err(failed)?.take(limit).read_to_end(&mut bytes).map_err(failed)?;
+        let bytes =
+            crate::input::read(path, MAX_SECRET_BYTES as u64 + 2).map_err(|error| match error.kind() {
+                io::ErrorKind::Other => SecretError::InFile(path.to_owned(), Box::new(SecretError::TooLong)),
+                _ => failed(error),
+            })?;
         let bytes =
             bytes.strip_suffix(b"\n").map_or(&*bytes, |rest| rest.strip_suffix(b"\r").unwrap_or(rest));
         Secret::from_bytes(bytes).map_err(|fault| SecretError::InFile(path.to_owned(), Box::new(fault)))
