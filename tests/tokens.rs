@@ -565,6 +565,7 @@ fn the_commands_make_show_narrow_and_revoke_tokens() {
     let told = with(&["token", "revoke", id, &at]).exits(0).says("carried here by probe");
     assert_eq!(told.out, format!("{id}: revoked\n"));
     with(&["token", "revoke", id, &at]).exits(0).says("already");
+    with(&["token", "revoke", "mistyped", &at]).exits(0).says("no agent here carries it");
     assert!(with(&["token", "revoked", &at]).exits(0).out.contains(id));
     assert!(arrive(&token)["run"].as_str().unwrap().contains("was revoked here"));
     assert!(Path::new(&token).exists());

@@ -171,9 +171,11 @@ fn revoke(given: &Given) -> Result<(), Fault> {
     let agents = told.get("agents").map(|agents| {
         agents.elements().filter_map(|id| id.as_str().map(|id| out::shown(&id))).collect::<Vec<_>>()
     });
-    if let Some(agents) = agents.filter(|agents| !agents.is_empty()) {
-        out::note(&format!("carried here by {}", agents.join(", ")));
-    }
+    // Also that nobody has it: an id that was mistyped looks so.
+    out::note(&match agents.unwrap_or_default() {
+        none if none.is_empty() => "no agent here carries it".to_owned(),
+        agents => format!("carried here by {}", agents.join(", ")),
+    });
     if told.get("changed").and_then(|changed| changed.as_bool()) == Some(false) {
         out::note(&format!("{} was revoked already", out::shown(id)));
     }
