@@ -399,6 +399,7 @@ fn show_and_tail_say_what_they_are_asked_for() {
         all.lines().rev().take(3).collect::<Vec<_>>().into_iter().rev().collect::<Vec<_>>()
     );
     assert_eq!(home.run(&["journal", "tail", &node.at(), "-n", "0"]).exits(0).out, "");
+    assert_eq!(home.run(&["journal", "tail", "--name", "n", "-n", "3"]).exits(0).out, tail);
     let mut follows = home.command(&["journal", "tail", &node.at(), "-n", "1", "--follow"]).spawn().unwrap();
     let mut lines = BufReader::new(follows.stdout.take().unwrap()).lines();
     lines.next().unwrap().unwrap();
@@ -411,6 +412,9 @@ fn show_and_tail_say_what_they_are_asked_for() {
     home.run(&["journal", "verify", "--state-dir", "nowhere"])
         .exits(2)
         .says("there is no journal in nowhere");
+    home.run(&["journal", "verify", "--name", "m"]).exits(2).says("there is no journal in").says("/m");
+    home.run(&["journal", "verify", "--name", "../n"]).exits(2).says("--name");
+    home.run(&["journal", "verify", &node.at(), "--name", "n"]).exits(2).says("give one of them");
     home.run(&["journal", "verify", "127.0.0.1:1"]).exits(2).says("no node of this user");
 }
 

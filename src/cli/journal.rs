@@ -30,7 +30,7 @@ pub fn run(given: &Given) -> Result<(), Fault> {
         "tail" => &["n", "follow"],
         _ => return Err(Fault::Usage(format!("journal takes verify, show or tail, not {what:?}"))),
     };
-    let foreign = |name: &&str| !own.contains(name) && !matches!(*name, "state-dir" | "json");
+    let foreign = |name: &&str| !own.contains(name) && !matches!(*name, "state-dir" | "name" | "json");
     if let Some(name) = given.given().find(foreign) {
         return Err(Fault::Usage(format!("journal {what} has no option {}", dashed(name))));
     }
@@ -261,15 +261,11 @@ fn files(dir: &Path) -> Result<Vec<PathBuf>, Fault> {
 
 /// The state directory that is meant.
 fn state_dir(given: &Given) -> Result<PathBuf, Fault> {
-    if let Some(dir) = given.path("state-dir") {
-        if given.has_word(1) {
-            let text = "HOST:PORT and --state-dir both say which node; give one of them";
-            return Err(Fault::Usage(text.into()));
-        }
+    if let Some(dir) = secrets::named_dir(given, 1)? {
         return Ok(dir);
     }
     let address = given.has_word(1).then(|| given.address(1)).transpose()?;
-    let hint = "give --state-dir, the node's";
+    let hint = "give --name or --state-dir, the node's";
     match secrets::on_this_machine(address.as_ref(), None) {
         Ok(Some((dir, _))) => Ok(dir),
         Ok(None) => match &address {

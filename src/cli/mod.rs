@@ -473,6 +473,7 @@ const COMMANDS: &[Command] = &[
         words: &["verify|show|tail", "[HOST:PORT]"],
         options: &[
             &[
+                opt("name", "N", "the node of this name that this user runs here"),
                 opt("state-dir", "D", "the node's state directory (that of the node which listens at HOST:PORT)"),
                 opt("agent", "ID", "show: only what is about this agent"),
                 opt("kind", "K", "show: only this kind: accepted, refused, deploy, move, call …"),
@@ -482,7 +483,7 @@ const COMMANDS: &[Command] = &[
             ],
             &[flag("json", "print the lines as they stand; verify: one line of JSON")],
         ],
-        notes: "Works whether the node runs or not; without HOST:PORT and --state-dir it is the only node of this user.\n\
+        notes: "Works whether the node runs or not; without HOST:PORT, --name and --state-dir it is the only node of this user.\n\
                 verify: status 0, or 1 and the first line that was changed, dropped or swapped, or a tail cut off.",
         example: "agentcontainer journal verify 127.0.0.1:7000",
         run: journal::run,

@@ -6,6 +6,7 @@
 use super::args::{opt, Given, Opt};
 use super::fault::Fault;
 use super::{out, tls};
+use crate::agent::manifest::check_id;
 use crate::boot::{self, Whereabouts};
 use crate::capsule::{CapsuleError, PrivateKey};
 use crate::node::{Config, Keys};
@@ -31,6 +32,26 @@ pub fn private_key(path: &Path) -> Result<PrivateKey, CapsuleError> {
         ));
     }
     Ok(key)
+}
+
+/// The state directory that `--state-dir` or `--name` says; neither: `None`. `word` is the one that may say the node's
+/// address instead.
+///
+/// # Errors
+/// More than one of them is given; the name is none; this user has no home.
+pub fn named_dir(given: &Given, word: usize) -> Result<Option<PathBuf>, Fault> {
+    let named = ["name", "state-dir"].into_iter().filter(|way| given.flag(way)).count();
+    if named + usize::from(given.has_word(word)) > 1 {
+        let text = "HOST:PORT, --name and --state-dir all say which node; give one of them";
+        return Err(Fault::Usage(text.into()));
+    }
+    match given.text("name")? {
+        Some(name) => {
+            check_id(name).map_err(|why| Fault::Usage(format!("--name {name:?} {why}")))?;
+            Ok(Some(boot::state_home().map_err(Fault::Local)?.join(name)))
+        }
+        None => Ok(given.path("state-dir")),
+    }
 }
 
 /// The environment's secret.

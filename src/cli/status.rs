@@ -22,17 +22,8 @@ const WAIT: Duration = Duration::from_secs(3);
 /// `status`.
 pub fn run(given: &Given) -> Result<(), Fault> {
     let asker = Asker { given, wait: given.seconds("timeout")?.map_or(WAIT, Duration::from_secs_f64) };
-    let named: Vec<&str> = ["name", "state-dir"].into_iter().filter(|way| given.flag(way)).collect();
-    if named.len() + usize::from(given.has_word(0)) > 1 {
-        let text = "HOST:PORT, --name and --state-dir all say which node; give one of them";
-        return Err(Fault::Usage(text.into()));
-    }
-    let found = if let Some(dir) = given.path("state-dir") {
+    let found = if let Some(dir) = secrets::named_dir(given, 0)? {
         asker.of_dir(&dir)?
-    } else if let Some(name) = given.text("name")? {
-        crate::agent::manifest::check_id(name)
-            .map_err(|why| Fault::Usage(format!("--name {name:?} {why}")))?;
-        asker.of_dir(&home()?.join(name))?
     } else if given.has_word(0) {
         asker.of_address(given.address(0)?)?
     } else {
