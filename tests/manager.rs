@@ -172,7 +172,10 @@ fn manage_root_agent_gives_exactly_the_table() {
         let told = call("read_agent_file", json!([id, "state/note"]));
         assert!(told.starts_with("unknown_agent: "), "{id}: {told}");
     }
-    for path in ["state", "state/", "state/deep", "state/deep/"] {
+    let long = "x".repeat(256);
+    let (long_file, long_folder) = (format!("state/{long}"), format!("state/{long}/x"));
+    let odd = ["state/a\0b", "state/a\0/b", "state/a/\0", "state\0", &long_file, &long_folder];
+    for path in ["state", "state/", "state/deep", "state/deep/"].into_iter().chain(odd) {
         let told = call("write_agent_file", json!(["worker", path, "x"]));
         assert!(told.starts_with("bad_payload: "), "{path}: {told}");
     }

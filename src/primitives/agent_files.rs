@@ -86,18 +86,24 @@ pub fn write(node: &Node, id: &str, path: &str, content: &[u8]) -> Result<(), Ca
         return Err(CallError::new("bad_payload", format!("`{}` names no file", clipped(path, SHOWN))));
     }
     let folder = make_folders(&root, folders)?;
-    replace(&folder, file, content).map_err(|error| {
-        let code = match error.kind() {
-            io::ErrorKind::IsADirectory => "bad_payload",
-            io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => "busy",
-            _ => "internal",
-        };
-        CallError::new(code, format!("writing `{}` of {id}: {error}", clipped(path, SHOWN)))
-    })
+    replace(&folder, file, content)
+        .map_err(|error| failed(&format!("writing `{}` of {id}", clipped(path, SHOWN)), &error))
+}
+
+fn failed(doing: &str, error: &io::Error) -> CallError {
+    let code = match error.kind() {
+        io::ErrorKind::IsADirectory | io::ErrorKind::InvalidFilename => "bad_payload",
+        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => "busy",
+        _ => "internal",
+    };
+    CallError::new(code, format!("{doing}: {error}"))
 }
 
 /// The directory's name, the path in it, and whether it may be written.
 fn split(path: &str) -> Result<(&'static str, &str, bool), CallError> {
+    if path.contains('\0') {
+        return Err(CallError::new("bad_payload", "the path contains a NUL character"));
+    }
     let (top, rest) = path.split_once('/').unwrap_or((path, ""));
     let known = DIRECTORIES.iter().find(|(name, _)| *name == top);
     match known {
@@ -138,6 +144,7 @@ fn make_folders(root: &DataRoot, folders: &str) -> Result<OwnedFd, CallError> {
         }
         Err(error) => Err(error),
     };
+    let making = |path: &str| format!("making `{}`", clipped(path, SHOWN));
     let mut here = folder(".")?;
     let mut so_far = String::new();
     for name in folders.split('/').filter(|name| !matches!(*name, "" | ".")) {
@@ -150,18 +157,10 @@ fn make_folders(root: &DataRoot, folders: &str) -> Result<OwnedFd, CallError> {
                 match rustix::fs::mkdirat(&here, name, Mode::RWXU) {
                     Ok(()) => {
                         let made = folder(&so_far)?;
-                        given_like(&here, &made).map_err(|error| {
-                            CallError::new(
-                                "internal",
-                                format!("making `{}`: {error}", clipped(&so_far, SHOWN)),
-                            )
-                        })?;
+                        given_like(&here, &made).map_err(|error| failed(&making(&so_far), &error))?;
                     }
                     Err(Errno::EXIST) => {}
-                    Err(error) => {
-                        let text = format!("making `{}`: {error}", clipped(&so_far, SHOWN));
-                        return Err(CallError::new("internal", text));
-                    }
+                    Err(error) => return Err(failed(&making(&so_far), &error.into())),
                 }
                 folder(&so_far)?
             }
