@@ -1,6 +1,7 @@
 //! A node's configuration: the file, its keys, their defaults and bounds.
 
 use super::federation::TreeNode;
+use super::senders::check_type;
 use crate::agent::{manifest, python};
 use crate::capsule::{registry_file, Policy, PublicKey};
 use crate::input;
@@ -637,11 +638,14 @@ impl Keys {
                 ));
             }
         }
-        for name in self.operators.keys() {
+        for (name, operator) in &self.operators {
             if name == "admin" {
                 return Err("key \"operators\": no operator can be called \"admin\"".into());
             }
             manifest::check_id(name).map_err(|why| format!("key \"operators\": {name:?} {why}"))?;
+            for kind in &operator.allow {
+                check_type(kind).map_err(|why| format!("key \"operators\": {name:?}: \"allow\": {why}"))?;
+            }
         }
         Ok(())
     }
@@ -889,6 +893,11 @@ mod tests {
             (r#"{"advertise_host": "a b"}"#, "advertise_host"),
             (r#"{"admin_secret_file": ""}"#, "admin_secret_file"),
             (r#"{"admin_secret_file": ["x", ""]}"#, "admin_secret_file"),
+            (
+                r#"{"operators": {"m": {"secret_file": "x", "allow": ["list_agent"]}}}"#,
+                "nearest is \"list_agents\"",
+            ),
+            (r#"{"operators": {"m": {"secret_file": "x", "allow": ["*"]}}}"#, "no message type \"*\""),
             (r#"{"operators": {"m": {"secret_file": "", "allow": []}}}"#, "\"m\": key \"secret_file\""),
             (r#"{"operators": {"m": "SECRET"}}"#, "\"m\": must be an object, not a string"),
             (r#"{"operators": {"m": ["SECRET", []]}}"#, "\"m\": must be an object, not a list"),

@@ -38,6 +38,21 @@ pub const TYPES: [&str; 27] = [
     "list_roster",
 ];
 
+/// Whether there is such a type.
+///
+/// # Errors
+/// There is none; says which is the nearest.
+pub fn check_type(kind: &str) -> Result<(), String> {
+    if TYPES.contains(&kind) {
+        return Ok(());
+    }
+    let hint = match super::config::nearest(clipped(kind, REPEATED), TYPES) {
+        Some(near) => format!("the nearest is {near:?}"),
+        None => "docs/PROTOCOL.md lists them".into(),
+    };
+    Err(format!("there is no message type {}; {hint}", shown(kind)))
+}
+
 /// Who hands a snapshot of the identities down the tree: no id has a dot at its beginning. The message is
 /// signed with the text of the root's public key, which is no secret: what counts is the snapshot's own
 /// signature.
@@ -179,15 +194,7 @@ impl Node {
     /// `unknown_type`, `forbidden`.
     pub fn authorise(&self, signed: &Signed, request: &Request) -> Result<(), Failure> {
         let kind = request.kind.as_str();
-        if !TYPES.contains(&kind) {
-            let head = clipped(kind, REPEATED);
-            let hint = match super::config::nearest(head, TYPES) {
-                Some(near) => format!("the nearest is {near:?}"),
-                None => "docs/PROTOCOL.md lists them".into(),
-            };
-            let text = format!("there is no message type {}; {hint}", shown(kind));
-            return Err(Failure::new(Code::UnknownType, text));
-        }
+        check_type(kind).map_err(|why| Failure::new(Code::UnknownType, why))?;
         let allowed = match &signed.sender {
             Sender::Admin => true,
             Sender::Snapshot => kind == "push_identities",
