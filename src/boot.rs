@@ -10,7 +10,7 @@ pub use lock::NotTaken;
 pub use secret::secret_of_config;
 pub use whereabouts::{state_home, Whereabouts};
 
-use crate::agent::Settings;
+use crate::agent::{python, Settings};
 use crate::log::{Form, Level, Log, Show, Target};
 use crate::node::{config, Admits, Config, Keys, Node, Parts};
 use crate::primitives::{desk, DataRoot};
@@ -232,13 +232,21 @@ fn agent_user(keys: &Keys, state_dir: &Path) -> Result<Option<Owner>, String> {
         ));
     }
     let owner = Owner::find(user).map_err(|why| format!("agent_user: {why}"))?;
-    match sandbox::closed_above(state_dir) {
-        None => Ok(Some(owner)),
+    let closed = |what: &str, path: &Path, key: &str| {
+        match sandbox::closed_above(path) {
+        None => Ok(()),
         Some(folder) => Err(format!(
-            "agent_user: agents would not reach their own directories, because {} is closed to other users; take another state_dir",
+            "agent_user: agents would not reach {what}, because {} is closed to other users; take another {key}",
             folder.display()
         )),
     }
+    };
+    closed("their own directories", state_dir, "state_dir")?;
+    // Where there is none, the first agent says so.
+    if let Ok(python) = python::find(keys.python.as_deref()).and_then(std::fs::canonicalize) {
+        closed(&format!("the interpreter {}", python.display()), &python, "python")?;
+    }
+    Ok(Some(owner))
 }
 
 /// Listens. SO_REUSEADDR is set, so that connections of a node that has just ended do not matter.

@@ -9,7 +9,7 @@ mod durable {
 }
 
 use durable::node::Node;
-use serde_json::json;
+use serde_json::{json, Value};
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use support::lab::agent;
 
@@ -54,6 +54,17 @@ fn who_cannot_be_agents_user_is_refused_at_the_start() {
     let said = refused(&node);
     assert!(said.contains("is closed to other users"), "{said}");
     assert!(said.contains(&*node.dir.path().to_string_lossy()), "{said}");
+    std::fs::set_permissions(node.dir.path(), PermissionsExt::from_mode(0o755)).unwrap();
+    let bin = node.dir.path().join("closed/bin");
+    std::fs::create_dir_all(&bin).unwrap();
+    let python = bin.join("python3");
+    std::fs::copy("/bin/true", &python).unwrap();
+    std::fs::set_permissions(bin.parent().unwrap(), PermissionsExt::from_mode(0o700)).unwrap();
+    let said = refused(&node.with("python", json!(python)));
+    assert!(
+        said.contains("would not reach the interpreter") && said.contains("take another python"),
+        "{said}"
+    );
 }
 
 #[test]
@@ -95,5 +106,10 @@ fn agents_and_their_commands_run_as_that_user_and_reach_their_own_directory_alon
             assert_eq!((closed.uid(), closed.mode() & 0o777), (0, 0o700));
             node.kill();
         }
+        // And without again.
+        let mut node = node.with("agent_user", Value::Null);
+        node.start();
+        let told = node.invoke("who", json!(node.state("agents/who/state/note2")));
+        assert_eq!((&told[0], &told[4]), (&json!(0), &json!("open")), "{told}");
     }
 }

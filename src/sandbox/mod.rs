@@ -283,8 +283,10 @@ impl Sandbox {
         pid: i32,
         own: Option<&Path>,
     ) -> io::Result<Option<(Seal, Option<OwnedFd>)>> {
-        if let (Some(user), Some(own), Some(top)) = (self.user, own, &self.state_dir) {
-            user.hand_over(own, top)?;
+        match (self.user, own, &self.state_dir) {
+            (Some(user), Some(own), Some(top)) => user.hand_over(own, top)?,
+            (None, Some(own), _) => owner::take_back(own)?,
+            _ => {}
         }
         let ready = crate::sync::lock(&self.ready).clone();
         let Some(ready) = ready.filter(|ready| ready.ctypes && self.wanted != Wanted::Off) else {

@@ -11,7 +11,7 @@ use std::path::Path;
 /// How deep an agent's folders are handed over; what is deeper stays root's, and the agent sees an error.
 const DEPTH: usize = 64;
 
-/// A user and a group, none of them root's.
+/// A user and a group: as [`Owner::find`] gives them, none of them root's.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Owner {
     /// The user's number.
@@ -70,6 +70,10 @@ impl Owner {
                 std::fs::set_permissions(folder, std::fs::Permissions::from_mode((mode & 0o7777) | 0o111))?;
             }
         }
+        self.give(dir)
+    }
+
+    fn give(self, dir: &Path) -> io::Result<()> {
         let told = dir.symlink_metadata()?;
         if told.uid() == self.uid && told.gid() == self.gid {
             return Ok(());
@@ -103,6 +107,19 @@ impl Owner {
 
     fn group(self) -> Option<Gid> {
         Some(Gid::from_raw(self.gid))
+    }
+}
+
+/// Gives an agent's own directory back to the node's user: it was another's while the configuration had an
+/// `agent_user`. Only root may, and only root's nodes had one.
+///
+/// # Errors
+/// What the system says.
+pub fn take_back(dir: &Path) -> io::Result<()> {
+    let (uid, gid) = (rustix::process::geteuid(), rustix::process::getegid());
+    match uid.is_root() {
+        true => Owner { uid: uid.as_raw(), gid: gid.as_raw() }.give(dir),
+        false => Ok(()),
     }
 }
 
