@@ -12,8 +12,10 @@
 //!   as glibc's code for processors with FMA does; that is exact too, only slow where the processor lacks it.
 //! * [`tanh`] is that of fdlibm by way of `expm1`, whose polynomial is summed in glibc's order; `FUSED` as above.
 //!
-//! [`ln`], [`pow`] and [`cos`] are rounded correctly but for about one argument in 10⁴, and so are glibc's:
-//! what is made with them is either rounded to 12 digits or turned into counts.
+//! [`ln`], [`pow`] and [`cos`] are rounded correctly but for about one argument in 10⁴, and so, less often, are
+//! glibc's: what is made with them is either rounded to 12 digits or turned into counts. To follow glibc's `log`
+//! too would not make trained models equal to the reference's everywhere, because it differs from itself between
+//! processors with FMA and without, more often than from this (docs/CARRIERS.md).
 
 use std::sync::OnceLock;
 
