@@ -190,12 +190,14 @@ fn first_difference(own: &[u8], other: &[u8]) -> String {
 
 const SIZES: [usize; 9] = [0, 1, 2, 3, 7, 64, 255, 1000, 8192];
 
-const SHAPES: [&[&str]; 7] = [
+const SHAPES: [&[&str]; 9] = [
     &[],
     &["--shape-uniform-mix", "0.3"],
     &["--temperature", "1.25", "--shape-uniform-mix", "0.8"],
     &["--temperature", "0.7"],
     &["--min-prob", "0.004"],
+    &["--min-prob", "2"],
+    &["--min-prob", "1e9", "--temperature", "0.7"],
     &["--min-entropy-bits", "0.5"],
     &[
         "--temperature",
@@ -381,6 +383,8 @@ fn what_one_refuses_the_other_does() {
         (&["encode", "--temperature", "0"], "invalid settings"),
         (&["encode", "--temperature", "nan"], "invalid settings"),
         (&["encode", "--min-prob", "-1"], "invalid settings"),
+        (&["encode", "--min-prob", "nan"], "invalid settings"),
+        (&["encode", "--min-prob", "1e400"], "invalid settings"),
         (&["encode", "--min-entropy-bits", "-1"], "invalid settings"),
         (&["encode", "--min-entropy-bits", "6.1"], "probability distribution below entropy guard"),
         (

@@ -14,7 +14,8 @@ pub struct Shape {
     pub uniform_mix: f64,
     /// Above 1 flattens, below 1 sharpens; above 0 (1).
     pub temperature: f64,
-    /// What every probability is raised to, before all are normalised again; 0 to 1 (0).
+    /// What every probability is raised to, before all are normalised again; from 0 on (0). From 1 on none is above
+    /// it, and the distribution is even.
     pub min_probability: f64,
     /// The entropy below which a distribution is refused, in bits, not below 0 (0).
     pub min_entropy_bits: f64,
@@ -30,6 +31,9 @@ impl Default for Shape {
 const NAMES: [&str; 4] = ["SHAPE_UNIFORM_MIX", "TEMPERATURE", "MIN_PROB", "MIN_ENTROPY_BITS"];
 
 impl Shape {
+    /// The highest floor: 64 of it have a sum still. The reference's command breaks off where they have none.
+    pub const MAX_MIN_PROBABILITY: f64 = 2.8e306;
+
     /// Refuses settings that make no sense.
     ///
     /// # Errors
@@ -44,8 +48,8 @@ impl Shape {
         if !(self.temperature > 0.0 && self.temperature.is_finite()) {
             return wrong("the temperature is above 0", self.temperature);
         }
-        if !(0.0..=1.0).contains(&self.min_probability) {
-            return wrong("the least probability is from 0 to 1", self.min_probability);
+        if !(self.min_probability >= 0.0 && self.min_probability <= Self::MAX_MIN_PROBABILITY) {
+            return wrong("the least probability is from 0 to 2.8e306", self.min_probability);
         }
         if !(self.min_entropy_bits >= 0.0 && self.min_entropy_bits.is_finite()) {
             return wrong("the least entropy is not below 0", self.min_entropy_bits);
@@ -153,6 +157,9 @@ mod tests {
             (|s| s.temperature = 0.0, "temperature"),
             (|s| s.temperature = f64::INFINITY, "temperature"),
             (|s| s.min_probability = -0.1, "least probability"),
+            (|s| s.min_probability = f64::NAN, "least probability"),
+            (|s| s.min_probability = f64::INFINITY, "least probability"),
+            (|s| s.min_probability = 1e307, "least probability"),
             (|s| s.min_entropy_bits = -1.0, "least entropy"),
         ] {
             let why = with(change).unwrap_err().to_string();
@@ -170,6 +177,18 @@ mod tests {
         let shape = Shape { min_entropy_bits: 6.0, ..Shape::default() };
         assert_eq!(shape.apply(&mut even), Ok(()));
         assert_eq!(even, [1.0 / 64.0; SIZE]);
+    }
+
+    #[test]
+    fn a_floor_above_every_probability_makes_them_even() {
+        for floor in [1.0, 2.0, 1e9, Shape::MAX_MIN_PROBABILITY] {
+            let shape = Shape { min_probability: floor, ..Shape::default() };
+            assert_eq!(shape.check(), Ok(()));
+            let mut shares = [0.0; SIZE];
+            shares[7] = 1.0;
+            assert_eq!(shape.apply(&mut shares), Ok(()));
+            assert_eq!(shares, [1.0 / 64.0; SIZE], "{floor}");
+        }
     }
 
     #[test]

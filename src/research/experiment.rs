@@ -253,7 +253,9 @@ fn shape(mut f: Fields<'_>) -> Result<Shape, String> {
     let shape = Shape {
         uniform_mix: f.number("uniform_mix", 0.0..=1.0)?.unwrap_or(default.uniform_mix),
         temperature: f.number("temperature", f64::MIN_POSITIVE..=f64::MAX)?.unwrap_or(default.temperature),
-        min_probability: f.number("min_probability", 0.0..=1.0)?.unwrap_or(default.min_probability),
+        min_probability: f
+            .number("min_probability", 0.0..=Shape::MAX_MIN_PROBABILITY)?
+            .unwrap_or(default.min_probability),
         min_entropy_bits: f.number("min_entropy_bits", 0.0..=f64::MAX)?.unwrap_or(default.min_entropy_bits),
     };
     f.end()?;

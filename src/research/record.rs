@@ -325,7 +325,7 @@ fn settings(f: &mut Fields<'_>) -> Result<Settings, String> {
         shape: ShapeSettings {
             uniform_mix: needed_number(&mut shape, "uniform_mix", 1.0)?,
             temperature: needed_number(&mut shape, "temperature", f64::MAX)?,
-            min_probability: needed_number(&mut shape, "min_probability", 1.0)?,
+            min_probability: needed_number(&mut shape, "min_probability", Shape::MAX_MIN_PROBABILITY)?,
             min_entropy_bits: needed_number(&mut shape, "min_entropy_bits", f64::MAX)?,
         },
         wrap: f.needed_whole("wrap", 0..=MOST)?,
