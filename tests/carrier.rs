@@ -315,3 +315,89 @@ fn the_commands_write_whole_files_or_none() {
     assert_eq!(std::fs::read_to_string(dir.path().join("old")).unwrap(), "as it was");
     assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 2, "nothing half-written is left");
 }
+
+/// Killed in the middle of its work it leaves nothing, however it is killed.
+#[test]
+fn a_command_that_is_killed_leaves_no_file() {
+    let dir = TempDir::new("carrier-killed");
+    let dir = dir.path();
+    std::fs::write(dir.join("payload"), Chance::new(6).bytes(4 << 20)).unwrap();
+    std::fs::write(dir.join("old"), "as it was").unwrap();
+    let sizes = transformer::Sizes { block_size: 16, d_model: 32, ff_dim: 64, seed: 1 };
+    let training = transformer::Training { sizes, ..transformer::Training::default() };
+    let model = Transformer::train(&corpus(), &training, &mut |_, _| ()).unwrap();
+    std::fs::write(dir.join("model"), Model::Transformer(Box::new(model)).file_text()).unwrap();
+    for signal in ["TERM", "INT", "HUP", "KILL"] {
+        for out in ["new", "old"] {
+            let mut encoding = Command::new(env!("CARGO_BIN_EXE_agentcontainer"))
+                .args(["carrier", "encode", "--in", "payload", "--model", "model", "--out", out])
+                .current_dir(dir)
+                .spawn()
+                .unwrap();
+            let id = encoding.id().to_string();
+            // What it writes: a file without a name, or one beside the place where no file goes without.
+            let begun = || {
+                let open = std::fs::read_dir(format!("/proc/{id}/fd")).into_iter().flatten().flatten();
+                let mut targets = open.filter_map(|entry| std::fs::read_link(entry.path()).ok());
+                targets.any(|target| target.parent() == Some(dir) && !target.ends_with("payload"))
+            };
+            while !begun() {
+                assert_eq!(encoding.try_wait().unwrap(), None, "it ended before it was killed");
+                std::thread::sleep(std::time::Duration::from_millis(2));
+            }
+            assert!(Command::new("kill").args(["-s", signal, &id]).status().unwrap().success());
+            assert_eq!(encoding.wait().unwrap().code(), None, "ended by the signal");
+            let mut left: Vec<_> =
+                std::fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+            left.sort();
+            assert_eq!(left, ["model", "old", "payload"], "{signal}, {out}");
+            assert_eq!(std::fs::read_to_string(dir.join("old")).unwrap(), "as it was");
+        }
+    }
+}
+
+/// The output that the shell opened is written to, and not replaced; what else goes there stands behind it.
+#[test]
+fn the_commands_own_output_can_be_the_file() {
+    let dir = TempDir::new("carrier-stdout");
+    dir.write("p", "some bytes");
+    let shell = |line: &str| {
+        let ran = Command::new("sh")
+            .args(["-ec", line])
+            .env("CARRIER", env!("CARGO_BIN_EXE_agentcontainer"))
+            .current_dir(dir.path())
+            .output()
+            .unwrap();
+        let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).unwrap();
+        assert!(ran.status.success(), "{line}: {}", text(&ran.stderr));
+        text(&ran.stdout)
+    };
+    let read = |name: &str| std::fs::read_to_string(dir.path().join(name)).unwrap();
+    shell("$CARRIER carrier encode --in p --out expected >report");
+    let both = read("expected") + &read("report");
+    let encode = "$CARRIER carrier encode --in p --out";
+    for (line, expected) in [
+        (format!("{encode} /dev/stdout >f"), both.clone()),
+        (format!("{encode} /proc/self/fd/1 >f"), both.clone()),
+        (format!("{encode} f >f"), both.clone()),
+        (
+            format!("{{ echo before; {encode} /dev/stdout; echo behind; }} >f"),
+            format!("before\n{both}behind\n"),
+        ),
+        (format!("echo before >f; {encode} /dev/stdout >>f"), format!("before\n{both}")),
+        (format!("{encode} /dev/stderr >/dev/null 2>f"), read("expected")),
+        (
+            format!("{{ {encode} /dev/fd/3 >/dev/null; echo behind >&3; }} 3>>f"),
+            read("expected") + "behind\n",
+        ),
+        (format!("{encode} /dev/stdout | cat >f"), both.clone()),
+    ] {
+        shell(&format!("rm -f f; {line}"));
+        assert_eq!(read("f"), expected, "{line}");
+        // Whoever opened the file before has this one.
+        let held = format!("rm -f f; : >f; exec 4<f; {line}; cat <&4");
+        assert_eq!(shell(&held), expected, "{held}");
+    }
+    let payload = shell("$CARRIER carrier encode --in p --out /dev/stdout >f; $CARRIER carrier decode --in f --out back; cat back");
+    assert!(payload.ends_with("some bytes"), "{payload}");
+}

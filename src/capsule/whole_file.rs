@@ -2,16 +2,30 @@
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
-use std::os::unix::fs::MetadataExt;
+use std::os::fd::{AsFd, AsRawFd};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
-/// A file that is being written beside its place. Dropped before [`finish`](WholeFile::finish) it leaves
-/// nothing behind.
+use rustix::fs::{linkat, AtFlags, CWD};
+
+/// A file that is being written, unseen. Dropped before [`finish`](WholeFile::finish) it leaves nothing behind, and
+/// mostly neither does a process that is killed: the file has no name before it is whole. Where the file system does
+/// not know such files it has a hidden name beside its place.
 #[derive(Debug)]
 pub struct WholeFile {
     file: File,
-    /// Where it is written, and where it goes; nothing for what is no file, as a pipe, which is written to.
-    way: Option<(PathBuf, PathBuf)>,
+    way: Way,
+}
+
+/// How a file comes to its place.
+#[derive(Debug)]
+enum Way {
+    /// It is none that could be replaced: a pipe, or this process's own output.
+    Straight,
+    /// It gets its name.
+    Unnamed { target: PathBuf },
+    /// It is renamed.
+    Hidden { new: PathBuf, target: PathBuf },
 }
 
 impl WholeFile {
@@ -23,10 +37,13 @@ impl WholeFile {
         let target = path.canonicalize().unwrap_or_else(|_| path.to_owned());
         let old = match fs::metadata(&target) {
             Ok(old) => {
+                if let Some(file) = own_output(path, &old)? {
+                    return Ok(WholeFile { file, way: Way::Straight });
+                }
                 // Says whether it may be written, and is the way into a pipe or a terminal.
                 let file = OpenOptions::new().write(true).open(&target)?;
                 if !old.is_file() {
-                    return Ok(WholeFile { file, way: None });
+                    return Ok(WholeFile { file, way: Way::Straight });
                 }
                 Some(old)
             }
@@ -34,8 +51,13 @@ impl WholeFile {
         };
         let new = target.with_file_name(hidden_name(&target)?);
         discard(&new); // Of a process of that number that was killed.
-        let file = OpenOptions::new().write(true).create_new(true).open(&new)?;
-        let whole = WholeFile { file, way: Some((new, target)) };
+        let whole = match unnamed(directory_of(&target)) {
+            Some(file) => WholeFile { file, way: Way::Unnamed { target } },
+            None => {
+                let file = OpenOptions::new().write(true).create_new(true).open(&new)?;
+                WholeFile { file, way: Way::Hidden { new, target } }
+            }
+        };
         if let Some(old) = old {
             whole.file.set_permissions(old.permissions())?;
         }
@@ -47,9 +69,21 @@ impl WholeFile {
     /// # Errors
     /// It cannot be; then the old one is there still.
     pub fn finish(mut self) -> io::Result<()> {
-        match self.way.take() {
-            Some((new, target)) => fs::rename(&new, target).inspect_err(|_| discard(&new)),
-            None => Ok(()),
+        match std::mem::replace(&mut self.way, Way::Straight) {
+            Way::Straight => Ok(()),
+            Way::Hidden { new, target } => fs::rename(&new, target).inspect_err(|_| discard(&new)),
+            Way::Unnamed { target } => {
+                let named = named_by(&self.file);
+                let link = |to: &Path| linkat(CWD, &named, CWD, to, AtFlags::SYMLINK_FOLLOW);
+                if link(&target).is_ok() {
+                    return Ok(());
+                }
+                // A link replaces nothing, so what is there makes the way round by a hidden name needed.
+                let new = target.with_file_name(hidden_name(&target)?);
+                discard(&new);
+                link(&new)?;
+                fs::rename(&new, target).inspect_err(|_| discard(&new))
+            }
         }
     }
 
@@ -58,11 +92,49 @@ impl WholeFile {
     /// # Errors
     /// As [`WholeFile::finish`].
     pub fn finish_durably(self) -> io::Result<()> {
-        let Some((_, target)) = &self.way else { return self.finish() };
-        let directory = directory_of(target).to_owned();
+        let directory = match &self.way {
+            Way::Straight => return self.finish(),
+            Way::Unnamed { target } | Way::Hidden { target, .. } => directory_of(target).to_owned(),
+        };
         self.file.sync_all()?;
         self.finish()?;
         File::open(directory)?.sync_all()
+    }
+}
+
+/// A file without a name in a directory; none where there can be none, or where it could not be named later.
+fn unnamed(directory: &Path) -> Option<File> {
+    let file = OpenOptions::new().write(true).custom_flags(libc::O_TMPFILE).open(directory).ok()?;
+    fs::symlink_metadata(named_by(&file)).is_ok().then_some(file)
+}
+
+/// What a link can be made to while a file has no name. (The other way, without a path, takes a privilege.)
+fn named_by(file: &File) -> PathBuf {
+    PathBuf::from(format!("/proc/self/fd/{}", file.as_raw_fd()))
+}
+
+/// A way into a file that this process has as its output: whoever opened it reads what is there, and not what would be
+/// put in its place.
+fn own_output(path: &Path, about: &fs::Metadata) -> io::Result<Option<File>> {
+    if !about.is_file() {
+        return Ok(None);
+    }
+    let (out, errors) = (io::stdout(), io::stderr());
+    for descriptor in [out.as_fd(), errors.as_fd()] {
+        // The same descriptor anew, so that whatever else is written there stands behind this.
+        let Ok(same) = descriptor.try_clone_to_owned() else { continue };
+        let same = File::from(same);
+        if same.metadata().is_ok_and(|own| (own.dev(), own.ino()) == (about.dev(), about.ino())) {
+            return Ok(Some(same));
+        }
+    }
+    // Another one, as /dev/fd/3.
+    let is_descriptor = directory_of(path).canonicalize().is_ok_and(|directory| {
+        directory.starts_with("/proc") && directory.file_name().is_some_and(|name| name == "fd")
+    });
+    match is_descriptor {
+        true => OpenOptions::new().append(true).open(path).map(Some),
+        false => Ok(None),
     }
 }
 
@@ -78,7 +150,7 @@ impl Write for WholeFile {
 
 impl Drop for WholeFile {
     fn drop(&mut self) {
-        if let Some((new, _)) = &self.way {
+        if let Way::Hidden { new, .. } = &self.way {
             discard(new);
         }
     }
