@@ -288,6 +288,41 @@ fn run(dir: &Path, words: &[&str]) -> (i32, String, String) {
     (ran.status.code().unwrap(), text(ran.stdout), text(ran.stderr))
 }
 
+/// What is too large is known by its size: a file of a terabyte, of which nothing is stored, is refused at once.
+#[test]
+fn a_file_that_is_too_large_is_refused_by_its_size() {
+    let dir = TempDir::new("carrier-large");
+    let large = std::fs::File::create(dir.path().join("large")).unwrap();
+    if large.set_len(1 << 40).is_err() {
+        eprintln!("passed over: the file system has no file of a terabyte");
+        return;
+    }
+    dir.write("p", "some bytes");
+    dir.write(
+        "experiment.json",
+        r#"{"experiment_name":"x","payload_path":"large","model":{"type":"fixed"},"output_dir":"o"}"#,
+    );
+    for (words, most) in [
+        (&["encode", "--in", "large", "--out", "o"][..], u64::from(u32::MAX)),
+        (&["encode", "--in", "p", "--model", "large", "--out", "o"], 256 << 20),
+        (&["train", "--data", "large", "--out", "o"], 1 << 30),
+        (&["compare", "--payload", "p", "--corpus", "large"], 1 << 30),
+        (&["compare", "--payload", "large", "--corpus", "p"], 1 << 30),
+        (&["sweep", "--payload", "p", "--quality-text", "large"], 1 << 30),
+        (&["split", "--input", "large", "--train-out", "o", "--heldout-out", "o2"], 1 << 30),
+        (&["report", "large", "--out", "o"], 64 << 20),
+        (&["experiment", "large"], 1 << 20),
+        (&["experiment", "experiment.json"], 1 << 30),
+        (&["golden", "--corpus", "large", "--out", "golden"], 16 << 20),
+    ] {
+        let (status, out, err) = run(dir.path(), words);
+        assert_eq!((status, &*out), (2, ""), "{words:?}: {err}");
+        let told = format!("large: it has 1099511627776 bytes, at most {most} are read\n");
+        assert!(err.ends_with(&told), "{words:?}: {err}");
+    }
+    assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 3, "nothing was written");
+}
+
 #[test]
 fn the_commands_write_whole_files_or_none() {
     let dir = TempDir::new("carrier-commands");

@@ -14,11 +14,17 @@ pub fn read_bytes(path: &Path, most: u64) -> Result<Vec<u8>, CarrierError> {
     let failed =
         |what: &dyn std::fmt::Display| CarrierError::Io(format!("reading {}: {what}", path.display()));
     let file = File::open(path).map_err(|error| failed(&error))?;
-    let expected = file.metadata().map_or(0, |about| about.len().min(most));
-    let mut bytes = Vec::with_capacity(usize::try_from(expected).unwrap_or(0) + 1);
+    let size = file.metadata().map_or(0, |about| if about.is_file() { about.len() } else { 0 });
+    // Said of a file at once. What has no size, as a pipe, or says 0, as a file of /proc, is read to tell.
+    if size > most {
+        return Err(failed(&format!("it has {size} bytes, at most {most} are read")));
+    }
+    let mut bytes = Vec::new();
+    let room = usize::try_from(size).unwrap_or(usize::MAX).saturating_add(1);
+    bytes.try_reserve_exact(room).map_err(|_| failed(&format!("there is no memory for its {size} bytes")))?;
     file.take(most.saturating_add(1)).read_to_end(&mut bytes).map_err(|error| failed(&error))?;
     match bytes.len() as u64 > most {
-        true => Err(failed(&format!("more than {most} bytes"))),
+        true => Err(failed(&format!("it has more than {most} bytes"))),
         false => Ok(bytes),
     }
 }
