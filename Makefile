@@ -6,7 +6,7 @@ STATIC_TARGET := $(ARCH)-unknown-linux-musl
 BINARY := target/release/agentcontainer
 STATIC_BINARY := target/$(STATIC_TARGET)/release/agentcontainer
 
-.PHONY: build demo demo-handoff demo-carrier test check lint static bench bench-capsule bench-carrier crash soak fuzz clean
+.PHONY: build demo demo-handoff demo-carrier test check lint static bench bench-capsule bench-carrier carrier-i686 crash soak fuzz clean
 
 build:
 	$(CARGO) build --release --locked
@@ -59,6 +59,11 @@ bench-capsule: build
 # Carriers beside the reference program, process start excluded and included, and how time grows with the payload.
 bench-carrier:
 	$(CARGO) bench --locked --bench carrier
+
+# Carriers as a 32-bit program: the tests of what has to be exact, and models and texts compared with this machine's own.
+# Needs the target (rustup target add i686-unknown-linux-musl) and gcc or clang.
+carrier-i686:
+	@sh tools/carrier_i686.sh
 
 # Two nodes under four times the load that they carry, most of it misbehaving; what became of memory, descriptors
 # and processes. SECONDS=600 make soak

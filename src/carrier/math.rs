@@ -2,7 +2,8 @@
 //!
 //! The C library's differ in the last bit from machine to machine, and counts must not. So these are
 //! written out in additions, multiplications, divisions and square roots of 64-bit IEEE numbers, which
-//! are the same everywhere (i686 is built for SSE2; the x87 unit is never used).
+//! are the same everywhere (i686 is built for SSE2; the x87 unit does none of them), and of `round` and a fused
+//! multiply-add, which a C library may do, but have one right result. `make carrier-i686` compares.
 //!
 //! Trained models are compared with those of a reference that runs on a C library. Where a last bit of
 //! its functions would show there, its method is followed:
