@@ -49,19 +49,23 @@ impl WholeFile {
             }
             Err(_) => None,
         };
-        let new = target.with_file_name(hidden_name(&target)?);
-        discard(&new); // Of a process of that number that was killed.
-        let whole = match unnamed(directory_of(&target)) {
-            Some(file) => WholeFile { file, way: Way::Unnamed { target } },
-            None => {
-                let file = OpenOptions::new().write(true).create_new(true).open(&new)?;
-                WholeFile { file, way: Way::Hidden { new, target } }
-            }
-        };
+        let unnamed = unnamed(directory_of(&target));
+        let whole = WholeFile::begin(target, unnamed)?;
         if let Some(old) = old {
             whole.file.set_permissions(old.permissions())?;
         }
         Ok(whole)
+    }
+
+    /// Begins it without a name, or with a hidden one if there is no file without a name.
+    fn begin(target: PathBuf, unnamed: Option<File>) -> io::Result<WholeFile> {
+        let new = target.with_file_name(hidden_name(&target)?);
+        discard(&new); // Of a process of that number that was killed.
+        if let Some(file) = unnamed {
+            return Ok(WholeFile { file, way: Way::Unnamed { target } });
+        }
+        let file = OpenOptions::new().write(true).create_new(true).open(&new)?;
+        Ok(WholeFile { file, way: Way::Hidden { new, target } })
     }
 
     /// Puts the file in its place.
@@ -193,4 +197,54 @@ pub fn is_same_file(one: &Path, other: &Path) -> bool {
 
 pub(super) fn directory_of(path: &Path) -> &Path {
     path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::PermissionsExt;
+
+    /// Both ways, also where the machine at hand takes but one of them.
+    #[test]
+    fn a_file_appears_whole_or_not_at_all() {
+        let dir = std::env::temp_dir().join(format!("agentcontainer-whole-file-{}", std::process::id()));
+        fs::create_dir_all(&dir).unwrap();
+        let names = || {
+            let mut names: Vec<_> =
+                fs::read_dir(&dir).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+            names.sort();
+            names
+        };
+        let target = dir.join("f");
+        for hidden in [true, false] {
+            let unnamed = || if hidden { None } else { unnamed(&dir) };
+            if !hidden && unnamed().is_none() {
+                eprintln!("passed over: no file without a name below {}", dir.display());
+                continue;
+            }
+            for text in ["new", "replaced"] {
+                let before = names();
+                let mut file = WholeFile::begin(target.clone(), unnamed()).unwrap();
+                file.write_all(b"not whole").unwrap();
+                assert_eq!(names().len(), before.len() + usize::from(hidden));
+                drop(file);
+                assert_eq!(names(), before);
+                let mut file = WholeFile::begin(target.clone(), unnamed()).unwrap();
+                file.write_all(text.as_bytes()).unwrap();
+                file.finish_durably().unwrap();
+                assert_eq!((names(), &*fs::read_to_string(&target).unwrap()), (vec!["f".into()], text));
+            }
+            fs::remove_file(&target).unwrap();
+        }
+        fs::write(&target, "old").unwrap();
+        fs::set_permissions(&target, fs::Permissions::from_mode(0o640)).unwrap();
+        std::os::unix::fs::symlink("f", dir.join("link")).unwrap();
+        let mut file = WholeFile::create(&dir.join("link")).unwrap();
+        file.write_all(b"new").unwrap();
+        file.finish().unwrap();
+        assert_eq!(fs::read_to_string(&target).unwrap(), "new");
+        assert_eq!(fs::metadata(&target).unwrap().permissions().mode() & 0o777, 0o640);
+        assert_eq!(names(), ["f", "link"]);
+        fs::remove_dir_all(&dir).unwrap();
+    }
 }
