@@ -435,4 +435,12 @@ fn the_commands_own_output_can_be_the_file() {
     }
     let payload = shell("$CARRIER carrier encode --in p --out /dev/stdout >f; $CARRIER carrier decode --in f --out back; cat back");
     assert!(payload.ends_with("some bytes"), "{payload}");
+    // Where it cannot be written or read, the line says which file that was.
+    for (words, line) in [
+        (["encode", "--in", "p", "--out", "/dev/full"], "/dev/full: writing the carrier: No space left"),
+        (["decode", "--in", ".", "--out", "o"], ".: reading the carrier: Is a directory"),
+    ] {
+        let (status, out, err) = run(dir.path(), &words);
+        assert!((status, &*out) == (2, "") && err.starts_with(line), "{words:?}: {err}");
+    }
 }

@@ -2,12 +2,13 @@
 
 use std::fs::File;
 use std::io::BufReader;
+use std::path::Path;
 
 use super::args::{option, required, Command, Given};
 use super::meter::Meter;
 use super::settings::{self, MIN_ENTROPY, MIN_PROB, MIX, MODEL, TEMPERATURE, TOPK};
 use super::{create, not_written, Outcome};
-use crate::carrier::{self, files, Decoding, Encoding};
+use crate::carrier::{self, files, CarrierError, Decoding, Encoding};
 
 pub(super) static ENCODE: Command = Command {
     name: "encode",
@@ -59,7 +60,7 @@ pub(super) fn encode(given: &Given) -> Outcome {
     let encoded =
         carrier::encode(&payload, &model, &encoding, &mut file, &mut |done, of| meter.tell(done, of));
     drop(meter);
-    let encoded = encoded.map_err(|why| why.to_string())?;
+    let encoded = encoded.map_err(|why| about(&out, why))?;
     file.finish().map_err(|error| not_written(&out, &error))?;
     let frame_bits = (payload.len() + carrier::frame::HEADER_BYTES) as f64 * 8.0;
     Ok(format!(
@@ -84,11 +85,19 @@ pub(super) fn decode(given: &Given) -> Outcome {
     let mut meter = Meter::new("decoding", "bytes");
     let payload = carrier::decode(&mut source, &model, &decoding, &mut |done, of| meter.tell(done, of));
     drop(meter);
-    let payload = payload.map_err(|why| why.to_string())?;
+    let payload = payload.map_err(|why| about(&input, why))?;
     super::write(&out, &[&input, &model_path], &payload)?;
     Ok(format!(
         "payload bytes: {}\nCRC status: ok\nmodel fingerprint: {}\n",
         payload.len(),
         model.fingerprint()
     ))
+}
+
+/// The line for a failure; the file is named where it failed, and not its content.
+fn about(file: &Path, why: CarrierError) -> String {
+    match why {
+        CarrierError::Io(what) => format!("{}: {what}", file.display()),
+        other => other.to_string(),
+    }
 }
