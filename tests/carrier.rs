@@ -234,7 +234,7 @@ fn model_files_that_make_no_sense_are_refused() {
         ),
         (ngram.replace("\"order\":1", "\"order\":-1"), "order must be a whole number from 0 to 16"),
         (ngram.replace("\"alpha\":1.0", "\"alpha\":NaN"), "the model is no JSON"),
-        (ngram.replace("\"alpha\":1.0", "\"alpha\":1e999"), "alpha must be a number"),
+        (ngram.replace("\"alpha\":1.0", "\"alpha\":1e999"), "alpha must be a finite number, not 1e999"),
         (ngram.replace("\"alpha\":1.0", "\"alpha\":0"), "alpha must be positive"),
         (ngram.replace("\"uniform_mix\":0.5", "\"uniform_mix\":1.5"), "uniform_mix must be between 0 and 1"),
         (ngram.replace("\"uniform_mix\":0.5,", ""), "the model has no uniform_mix"),
@@ -288,6 +288,68 @@ fn run(dir: &Path, words: &[&str]) -> (i32, String, String) {
     (ran.status.code().unwrap(), text(ran.stdout), text(ran.stderr))
 }
 
+/// Each option that takes a number says which numbers, and that infinity is none of them.
+#[test]
+fn numbers_out_of_bounds_are_told_what_the_bounds_are() {
+    let dir = TempDir::new("carrier-numbers");
+    dir.write("p", "some bytes");
+    let transformer = ["train", "--data", "p", "--out", "o", "--model-type", "transformer"];
+    let ngram = ["train", "--data", "p", "--out", "o"];
+    let encode = ["encode", "--in", "p", "--out", "o"];
+    let split = ["split", "--input", "p", "--train-out", "o", "--heldout-out", "o2"];
+    let corpus = ["corpus", "--out", "o"];
+    let sweep = ["sweep", "--payload", "p"];
+    let compare = ["compare", "--payload", "p", "--corpus", "p"];
+    let seed = "a whole number from -9223372036854775808 to 9223372036854775807";
+    let positive_seed = "a whole number from 0 to 18446744073709551615";
+    for (command, option, bounds) in [
+        (&transformer[..], "seed", seed),
+        (&transformer, "block-size", "a whole number from 1 to 256"),
+        (&transformer, "d-model", "a whole number from 1 to 256"),
+        (&transformer, "ff-dim", "a whole number from 1 to 1024"),
+        (&transformer, "epochs", "a whole number from 1 to 4294967295"),
+        (&transformer, "learning-rate", "a finite number above 0"),
+        (&ngram, "order", "a whole number from 0 to 16"),
+        (&ngram, "alpha", "a finite number above 0"),
+        (&ngram, "uniform-mix", "a finite number from 0 to 1"),
+        (&encode, "wrap", "a whole number from 0 to "),
+        (&encode, "max-steps", positive_seed),
+        (&encode, "shape-uniform-mix", "a finite number from 0 to 1"),
+        (&encode, "temperature", "a finite number above 0"),
+        (&encode, "min-prob", "a finite number from 0 to 2.8e306"),
+        (&encode, "min-entropy-bits", "a finite number from 0 on"),
+        (&split, "heldout-ratio", "a finite number above 0 and below 1"),
+        (&split, "seed", positive_seed),
+        (&corpus, "seed", positive_seed),
+        (&corpus, "lines", "a whole number from 1 to 10000000"),
+        (&sweep, "temperature", "finite numbers above 0, with commas between them"),
+        (&sweep, "min-prob", "finite numbers from 0 to 2.8e306, with commas between them"),
+        (&sweep, "wrap", "a whole number from 0 to "),
+        (&compare, "order", "a whole number from 0 to 16"),
+    ] {
+        for value in ["inf", "-inf", "nan", "1e400", "", "x", "99999999999999999999999.5x"] {
+            let given = format!("--{option}={value}");
+            let (status, out, err) = run(dir.path(), &[command, &[&given]].concat());
+            assert_eq!((status, &*out), (2, ""), "{command:?} {given}: {err}");
+            let told = format!("--{option} needs {bounds}");
+            assert!(err.contains(&told) && err.contains(&format!("not {value:?}")), "{given}: {err}");
+            assert_eq!(err.lines().count(), 1, "{err}");
+        }
+    }
+    for seed in ["9223372036854775808", "-9223372036854775809", "99999999999999999999999"] {
+        let (_, _, err) = run(dir.path(), &[&transformer[..], &["--seed", seed]].concat());
+        assert!(err.contains("9223372036854775807, not"), "{err}");
+    }
+    for (option, value, told) in [
+        ("--temperature", "-1", "the temperature is above 0 and finite, not -1.0"),
+        ("--min-prob", "1e307", "the least probability is from 0 to 2.8e306, not 1e+307"),
+    ] {
+        let (_, _, err) = run(dir.path(), &[&encode[..], &[option, value]].concat());
+        assert!(err.contains(told), "{err}");
+    }
+    assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 1, "nothing was written");
+}
+
 /// What is too large is known by its size: a file of a terabyte, of which nothing is stored, is refused at once.
 #[test]
 fn a_file_that_is_too_large_is_refused_by_its_size() {
@@ -335,10 +397,18 @@ fn the_commands_write_whole_files_or_none() {
             &["encode", "--in", "p", "--out", "old", "--max-steps", "3"],
             "encoding did not converge within 3 steps",
         ),
-        (&["encode", "--in", "p", "--out", "old", "--wrap", "-1"], "--wrap needs a number within its bounds"),
+        (&["encode", "--in", "p", "--out", "old", "--wrap", "-1"], "--wrap needs a whole number from 0 to "),
+        (&["encode", "--in", "p", "--out", ""], "encode: --out FILE is empty"),
+        (&["encode", "--in=", "--out", "old"], "encode: --in FILE is empty"),
+        (&["golden", "--out", ""], "golden: --out DIR is empty"),
+        (&["report", "", "--out", "old"], "report: RESULTS… is empty"),
+        (&["report", "p", "", "--out", "old"], "report: RESULTS… is empty"),
         (&["encode", "--in", "p", "--out", "old", "--model", "p"], "p: the model is no JSON"),
         (&["decode", "--in", "p", "--out", "old"], "invalid armour block: it has no BEGIN line"),
-        (&["train", "--data", "p", "--out", "old", "--order", "17"], "order is at most 16, not 17"),
+        (
+            &["train", "--data", "p", "--out", "old", "--order", "17"],
+            "--order needs a whole number from 0 to 16, not \"17\"",
+        ),
         (&["train", "--data", "p", "--out", "old", "--model-type", "x"], "--model-type is one of"),
         (&["encode", "--in", "p"], "encode: --out FILE is missing"),
         (&["nothing"], "no command \"nothing\"; there are: train, encode, decode, golden"),

@@ -116,7 +116,7 @@ fn corpora_and_splits_are_the_same_each_time() {
     let at =
         |ratio| ["split", "--input", "a", "--train-out", "t", "--heldout-out", "h", "--heldout-ratio", ratio];
     refuses(dir.path(), &at("1"), "the held-out ratio is above 0 and below 1, not 1");
-    refuses(dir.path(), &at("nan"), "not NaN");
+    refuses(dir.path(), &at("nan"), "a finite number above 0 and below 1, not \"nan\"");
     refuses(dir.path(), &["split", "--input", "a", "--train-out", "t", "--heldout-out", "t"], "are both t");
     let over = ["split", "--input", "a", "--train-out", "t", "--heldout-out", "a"];
     refuses(dir.path(), &over, "would overwrite a");
@@ -126,7 +126,11 @@ fn corpora_and_splits_are_the_same_each_time() {
         &sea,
         "no domain \"sea\"; there are: harbour, kitchen, weather, workshop, logs, mixed",
     );
-    refuses(dir.path(), &["corpus", "--out", "t", "--lines", "0"], "--lines is from 1 to 10000000, not 0");
+    refuses(
+        dir.path(),
+        &["corpus", "--out", "t", "--lines", "0"],
+        "--lines needs a whole number from 1 to 10000000, not \"0\"",
+    );
     refuses(dir.path(), &["corpus", "--out", "no/t"], "writing no/t: ");
     std::fs::remove_file(dir.path().join("one")).unwrap();
     assert_eq!(names(dir.path()), before, "a refusal left something");
@@ -208,9 +212,12 @@ fn a_comparison_and_a_sweep_write_results_of_the_documented_shape() {
         (vec!["sweep", "--payload", "no"], "reading no: "),
         (
             vec!["sweep", "--payload", "m", "--temperature", "1,x"],
-            "--temperature needs numbers with commas between",
+            "--temperature needs finite numbers above 0, with commas between them, not",
         ),
-        (vec!["sweep", "--payload", "m", "--temperature", "1,0"], "the temperature is above 0, not 0.0"),
+        (
+            vec!["sweep", "--payload", "m", "--temperature", "1,0"],
+            "the temperature is above 0 and finite, not 0.0",
+        ),
         (vec!["sweep", "--payload", "m", "--json-out", "m"], "would overwrite m"),
         (
             vec!["compare", "--payload", "m", "--corpus", "empty"],
@@ -760,7 +767,10 @@ fn files_that_are_no_results_are_refused_by_name() {
             changed("/schema_version", json!(2)),
             "field schema_version: it is 2, not a whole number from 1 to 1",
         ),
-        (changed("/encode_seconds", json!(-1)), "field encode_seconds: it is -1, not a number from 0"),
+        (
+            changed("/encode_seconds", json!(-1)),
+            "field encode_seconds: it is -1, not a number from 0 to 1000000000",
+        ),
         (changed("/carrier_chars", json!(1e300)), "field carrier_chars: it is "),
         (changed("/decoded_sha256", json!("0".repeat(64))), "field roundtrip_success: it is true, but"),
         (changed("/carrier_chars", json!(1)), "its counts do not add up to carrier_chars"),

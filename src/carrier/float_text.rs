@@ -1,8 +1,11 @@
 //! Floating-point numbers as text, the way C and Python write them.
 
 /// As Python's `repr`: the shortest digits that read back as the same number, and always a point or an
-/// exponent. The number has to be finite.
+/// exponent; also `inf` and `nan`.
 pub fn repr(value: f64) -> String {
+    if !value.is_finite() {
+        return format!("{value}").to_lowercase();
+    }
     let shortest = format!("{value:e}");
     let (digits, exponent) = parts(&shortest);
     let mut text = match (-4..16).contains(&exponent) {
@@ -87,6 +90,9 @@ mod tests {
             (0.00001, "1e-05"),
             (-2.5e-7, "-2.5e-07"),
             (5e-324, "5e-324"),
+            (f64::INFINITY, "inf"),
+            (f64::NEG_INFINITY, "-inf"),
+            (f64::NAN, "nan"),
             (1.7976931348623157e308, "1.7976931348623157e+308"),
         ] {
             assert_eq!(repr(value), text);

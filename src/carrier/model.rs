@@ -153,7 +153,14 @@ pub(super) fn whole(json: Json<'_>, name: &str, least: usize, most: usize) -> Re
 pub(super) fn number(json: Json<'_>, name: &str) -> Result<f64, CarrierError> {
     let value = needed(json, name)?;
     let number = value.raw().parse().ok().filter(|number: &f64| number.is_finite());
-    number.ok_or_else(|| CarrierError::Model(format!("{name} must be a number, not {}", value.kind())))
+    number.ok_or_else(|| {
+        let found: String = match value.kind() {
+            // One that is beyond the range.
+            "a number" => value.raw().chars().take(32).collect(),
+            kind => kind.into(),
+        };
+        CarrierError::Model(format!("{name} must be a finite number, not {found}"))
+    })
 }
 
 /// There is one vocabulary.

@@ -70,7 +70,7 @@ impl Training {
             return wrong(format!("order is at most {MAX_ORDER}, not {}", self.order));
         }
         if !(self.alpha > 0.0 && self.alpha.is_finite()) {
-            return wrong(format!("alpha must be positive, not {}", float_text::repr(self.alpha)));
+            return wrong(format!("alpha must be positive and finite, not {}", float_text::repr(self.alpha)));
         }
         if !(0.0..=1.0).contains(&self.uniform_mix) {
             let mix = float_text::repr(self.uniform_mix);

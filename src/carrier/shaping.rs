@@ -46,13 +46,13 @@ impl Shape {
             return wrong("the uniform mix is from 0 to 1", self.uniform_mix);
         }
         if !(self.temperature > 0.0 && self.temperature.is_finite()) {
-            return wrong("the temperature is above 0", self.temperature);
+            return wrong("the temperature is above 0 and finite", self.temperature);
         }
         if !(self.min_probability >= 0.0 && self.min_probability <= Self::MAX_MIN_PROBABILITY) {
             return wrong("the least probability is from 0 to 2.8e306", self.min_probability);
         }
         if !(self.min_entropy_bits >= 0.0 && self.min_entropy_bits.is_finite()) {
-            return wrong("the least entropy is not below 0", self.min_entropy_bits);
+            return wrong("the least entropy is from 0 on and finite", self.min_entropy_bits);
         }
         Ok(())
     }

@@ -221,7 +221,9 @@ impl Transformer {
         let rate = training.learning_rate;
         if !(rate > 0.0 && rate.is_finite()) {
             let rate = float_text::repr(rate);
-            return Err(CarrierError::Model(format!("learning_rate must be positive, not {rate}")));
+            return Err(CarrierError::Model(format!(
+                "learning_rate must be positive and finite, not {rate}"
+            )));
         }
         let symbols: Vec<u8> =
             text.iter().map(|byte| vocabulary::index(*byte)).filter(|at| *at != vocabulary::NONE).collect();

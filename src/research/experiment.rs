@@ -507,9 +507,10 @@ mod tests {
                 "field model.training.order: it is 17, not a whole number from 0 to 16",
             ),
             ("\"order\":1", "\"order\":\"1\"", "field model.training.order: it is a string, not a whole"),
+            ("1.25", "1e400", "field shape_settings.temperature: it is 1e400, not a finite number above 0"),
             ("0.75", "1.5", "field model.training.uniform_mix: it is 1.5, not a number from 0 to 1"),
             ("\"alpha\":0.5", "\"alpha\":0", "field model.training.alpha: it is 0, not"),
-            ("1.25", "0", "field shape_settings.temperature: it is 0, not a number"),
+            ("1.25", "0", "field shape_settings.temperature: it is 0, not a finite number above 0"),
             ("{\"temperature\"", "{\"topk\":1,\"temperature\"", "field shape_settings.topk: it is unknown"),
             (
                 "\"ngram\"",

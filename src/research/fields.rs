@@ -100,10 +100,7 @@ impl<'a> Fields<'a> {
         // What the grammar calls a string parses as no number.
         match value.raw().parse().ok().filter(|number| bounds.contains(number)) {
             Some(number) => Ok(Some(number)),
-            None => {
-                let (least, most) = bounds.into_inner();
-                self.wrong(name, &format!("it is {}, not a number from {least} to {most}", short(value)))
-            }
+            None => self.wrong(name, &format!("it is {}, not {}", short(value), allowed(&bounds))),
         }
     }
 
@@ -131,6 +128,17 @@ impl<'a> Fields<'a> {
                 self.wrong(&name, &format!("it is unknown; there are: {}", self.known.join(", ")))
             }
         }
+    }
+}
+
+/// The numbers within bounds, in words: the ends of what can be stored are none that anybody meant.
+fn allowed(bounds: &RangeInclusive<f64>) -> String {
+    let shown = |number: f64| if number < 1e16 { number.to_string() } else { format!("{number:e}") };
+    let (least, most) = (*bounds.start(), *bounds.end());
+    let least = if least == f64::MIN_POSITIVE { "above 0".into() } else { format!("from {}", shown(least)) };
+    match most {
+        f64::MAX => format!("a finite number {least}"),
+        most => format!("a number {least} to {}", shown(most)),
     }
 }
 

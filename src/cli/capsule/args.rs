@@ -28,6 +28,13 @@ pub(in crate::cli) struct Flag {
     pub(in crate::cli) help: &'static str,
 }
 
+impl Flag {
+    /// Whether its value is a path, which is never empty.
+    fn names_a_file(&self) -> bool {
+        matches!(self.value, "FILE" | "DIR")
+    }
+}
+
 /// An option with a value.
 pub(in crate::cli) const fn option(name: &'static str, value: &'static str, help: &'static str) -> Flag {
     Flag { name, value, required: false, help }
@@ -132,6 +139,9 @@ pub(in crate::cli) fn parse(
                 } else {
                     value(&mut parser, flag).map_err(wrong)?
                 };
+                if flag.names_a_file() && value.is_empty() {
+                    return Err(wrong(format!("--{} {} is empty", flag.name, flag.value)));
+                }
                 given.values.push((flag.name, value));
             }
             Arg::Value(value) if operand.is_none() && command.operand.is_some() => operand = Some(value),
@@ -143,6 +153,9 @@ pub(in crate::cli) fn parse(
     }
     if let Some(name) = command.operand {
         given.operand = operand.ok_or_else(|| wrong(format!("{name} is missing")))?;
+        if given.operands().iter().any(|operand| operand.as_os_str().is_empty()) {
+            return Err(wrong(format!("{name} is empty")));
+        }
     }
     let missing = command.flags.iter().find(|flag| flag.required && !given.has(flag.name));
     match missing {
@@ -252,6 +265,9 @@ mod tests {
             (&["f", "--key", "x"], "try: --key may be --key-env or --key-id"),
             (&["f", "--bogus"], "try: there is no option --bogus"),
             (&["f", "g"], "try: unexpected argument \"g\""),
+            (&["f", "--out", ""], "try: --out FILE is empty"),
+            (&["f", "--out="], "try: --out FILE is empty"),
+            (&["", "--out", "x"], "try: FILE is empty"),
         ] {
             assert_eq!(given(words).unwrap_err(), what);
         }

@@ -49,8 +49,8 @@ pub(super) fn encode(given: &Given) -> Outcome {
     let (input, out) = (given.needed("in"), given.needed("out"));
     let encoding = Encoding {
         shape: settings::shape(given)?.unwrap_or_default(),
-        wrap: settings::number(given, "wrap")?.unwrap_or(0),
-        max_steps: settings::number(given, "max-steps")?,
+        wrap: settings::whole(given, "wrap", 0..=usize::MAX)?.unwrap_or(0),
+        max_steps: settings::whole(given, "max-steps", 0..=u64::MAX)?,
     };
     let model = settings::model(given)?;
     let model_path = given.path(MODEL.name).unwrap_or_default();

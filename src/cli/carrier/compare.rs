@@ -1,8 +1,8 @@
 //! `compare --payload F --corpus F`: the three models side by side; `sweep --payload F`: one, shaped in many ways.
 
-use super::args::{option, required, Command, Given};
+use super::args::{option, required, Command, Flag, Given};
 use super::meter::Telling;
-use super::settings::{number, MODEL};
+use super::settings::{finite, whole, MODEL, SHAPING};
 use super::table::table;
 use super::Outcome;
 use crate::carrier::{files, ngram, transformer, Encoding, Model, NGram, Shape, Transformer};
@@ -10,11 +10,10 @@ use crate::research::experiment::{corpus, MAX_PAYLOAD_BYTES, MAX_TEXT_BYTES};
 use crate::research::record::{self, Document, Record};
 use crate::research::run::{self, Payload, QualityText};
 
-const PAYLOAD: super::args::Flag = required("payload", "FILE", "the bytes");
-const QUALITY: super::args::Flag =
-    option("quality-text", "FILE", "a text to measure entropy and likelihood on");
-const JSON_OUT: super::args::Flag = option("json-out", "FILE", "where the results go as JSON");
-const WRAP: super::args::Flag = option("wrap", "N", "characters a line; 0: all on one (0)");
+const PAYLOAD: Flag = required("payload", "FILE", "the bytes");
+const QUALITY: Flag = option("quality-text", "FILE", "a text to measure entropy and likelihood on");
+const JSON_OUT: Flag = option("json-out", "FILE", "where the results go as JSON");
+const WRAP: Flag = option("wrap", "N", "characters a line; 0: all on one (0)");
 
 pub(super) static COMPARE: Command = Command {
     name: "compare",
@@ -66,8 +65,8 @@ fn inputs(given: &Given) -> Result<Inputs, String> {
 }
 
 pub(super) fn compare(given: &Given) -> Outcome {
-    let wrap = number(given, "wrap")?.unwrap_or(0);
-    let order = number(given, "order")?.unwrap_or(ngram::Training::default().order);
+    let wrap = whole(given, "wrap", 0..=usize::MAX)?.unwrap_or(0);
+    let order = whole(given, "order", 0..=ngram::MAX_ORDER)?.unwrap_or(ngram::Training::default().order);
     let inputs = inputs(given)?;
     let text = corpus(&given.needed("corpus"))?;
     let said = |why: crate::carrier::CarrierError| why.to_string();
@@ -94,8 +93,8 @@ pub(super) fn compare(given: &Given) -> Outcome {
 
 pub(super) fn sweep(given: &Given) -> Outcome {
     let shapes = shapes(given)?;
-    let wrap = number(given, "wrap")?.unwrap_or(0);
-    let max_steps = number(given, "max-steps")?;
+    let wrap = whole(given, "wrap", 0..=usize::MAX)?.unwrap_or(0);
+    let max_steps = whole(given, "max-steps", 0..=u64::MAX)?;
     let model = super::settings::model(given)?;
     let model_path = given.path(MODEL.name).map(|path| path.display().to_string());
     let inputs = inputs(given)?;
@@ -133,10 +132,10 @@ fn name(shape: &Shape) -> String {
 }
 
 fn shapes(given: &Given) -> Result<Vec<Shape>, String> {
-    let mixes = values(given, "shape-uniform-mix", 0.0)?;
-    let temperatures = values(given, "temperature", 1.0)?;
-    let floors = values(given, "min-prob", 0.0)?;
-    let guards = values(given, "min-entropy-bits", 0.0)?;
+    let mixes = values(given, 0, 0.0)?;
+    let temperatures = values(given, 1, 1.0)?;
+    let floors = values(given, 2, 0.0)?;
+    let guards = values(given, 3, 0.0)?;
     let count = mixes.len().saturating_mul(temperatures.len()).saturating_mul(floors.len());
     let count = count.saturating_mul(guards.len());
     if count > MAX_COMBINATIONS {
@@ -162,14 +161,12 @@ fn shapes(given: &Given) -> Result<Vec<Shape>, String> {
     Ok(shapes)
 }
 
-fn values(given: &Given, name: &str, default: f64) -> Result<Vec<f64>, String> {
+/// The values of the option that [`SHAPING`] has at that place.
+fn values(given: &Given, at: usize, default: f64) -> Result<Vec<f64>, String> {
+    let (Flag { name, .. }, bounds) = &SHAPING[at];
     let Some(text) = given.text(name)? else { return Ok(vec![default]) };
-    let number = |part: &str| {
-        part.trim()
-            .parse()
-            .map_err(|_| format!("--{name} needs numbers with commas between them, not {text:?}"))
-    };
-    text.split(',').map(number).collect()
+    let wrong = || format!("--{name} needs finite numbers {bounds}, with commas between them, not {text:?}");
+    text.split(',').map(|part| finite(part).ok_or_else(wrong)).collect()
 }
 
 fn finish(given: &Given, kind: &str, records: Vec<Record>, read: &[&str]) -> Outcome {

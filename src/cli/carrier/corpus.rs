@@ -3,7 +3,7 @@
 use std::io::{BufWriter, Write};
 
 use super::args::{option, required, switch, Command, Given};
-use super::settings::number;
+use super::settings::{real, whole};
 use super::{create, not_written, Outcome};
 use crate::carrier::files;
 use crate::research::corpus::{self, MAX_LINES};
@@ -38,11 +38,8 @@ pub(super) static SPLIT: Command = Command {
 
 pub(super) fn corpus(given: &Given) -> Outcome {
     let out = given.needed("out");
-    let lines = number(given, "lines")?.unwrap_or(1000);
-    if !(1..=MAX_LINES).contains(&lines) {
-        return Err(format!("--lines is from 1 to {MAX_LINES}, not {lines}"));
-    }
-    let seed = number(given, "seed")?.unwrap_or(42);
+    let lines = whole(given, "lines", 1..=MAX_LINES)?.unwrap_or(1000);
+    let seed = whole(given, "seed", 0..=u64::MAX)?.unwrap_or(42);
     let domain = given.text("domain")?.unwrap_or_else(|| "mixed".into());
     if !corpus::is_known(&domain) {
         return Err(format!("no domain {domain:?}; there are: {}", corpus::domains().join(", ")));
@@ -63,8 +60,8 @@ pub(super) fn corpus(given: &Given) -> Outcome {
 pub(super) fn split(given: &Given) -> Outcome {
     let (input, train, held_out) =
         (given.needed("input"), given.needed("train-out"), given.needed("heldout-out"));
-    let ratio = number(given, "heldout-ratio")?.unwrap_or(0.2);
-    let seed = number(given, "seed")?.unwrap_or(42);
+    let ratio = real(given, "heldout-ratio", "above 0 and below 1")?.unwrap_or(0.2);
+    let seed = whole(given, "seed", 0..=u64::MAX)?.unwrap_or(42);
     let text = files::read_text(&input, MAX_TEXT_BYTES).map_err(|why| why.to_string())?;
     let parts = split::split(&text, ratio, seed, given.has("filter-vocab"));
     let parts = parts.map_err(|why| format!("{}: {why}", input.display()))?;

@@ -1,5 +1,9 @@
 //! The options that commands share: a model, and how it is shaped.
 
+use std::fmt::Display;
+use std::ops::RangeInclusive;
+use std::str::FromStr;
+
 use super::args::{option, Flag, Given};
 use crate::carrier::{Model, Shape};
 
@@ -13,6 +17,14 @@ pub(super) const MIN_PROB: Flag = option("min-prob", "P", "what every probabilit
 pub(super) const MIN_ENTROPY: Flag =
     option("min-entropy-bits", "B", "refuse distributions of less entropy than this (0)");
 
+/// The numbers that shape, and their bounds.
+pub(super) const SHAPING: [(Flag, &str); 4] = [
+    (MIX, "from 0 to 1"),
+    (TEMPERATURE, "above 0"),
+    (MIN_PROB, "from 0 to 2.8e306"),
+    (MIN_ENTROPY, "from 0 on"),
+];
+
 /// The model that is given.
 pub(super) fn model(given: &Given) -> Result<Model, String> {
     match given.path(MODEL.name) {
@@ -23,18 +35,20 @@ pub(super) fn model(given: &Given) -> Result<Model, String> {
 
 /// The shape that is given; none if no option says anything of it.
 pub(super) fn shape(given: &Given) -> Result<Option<Shape>, String> {
-    if number::<u64>(given, TOPK.name)?.is_some_and(|top| top != 0) {
-        return Err("invalid settings: --topk is 0 here".into());
+    if let Some(top) = given.text(TOPK.name)?.filter(|top| top.trim().parse() != Ok(0_u64)) {
+        return Err(format!("invalid settings: --topk is 0 here, not {top:?}"));
     }
     let mut shape = Shape::default();
     let mut any = false;
-    for (flag, field) in [
-        (MIX, &mut shape.uniform_mix),
-        (TEMPERATURE, &mut shape.temperature),
-        (MIN_PROB, &mut shape.min_probability),
-        (MIN_ENTROPY, &mut shape.min_entropy_bits),
-    ] {
-        if let Some(value) = number(given, flag.name)? {
+    let fields = [
+        &mut shape.uniform_mix,
+        &mut shape.temperature,
+        &mut shape.min_probability,
+        &mut shape.min_entropy_bits,
+    ];
+    for ((flag, bounds), field) in SHAPING.iter().zip(fields) {
+        let value = real(given, flag.name, bounds).map_err(|why| format!("invalid settings: {why}"))?;
+        if let Some(value) = value {
             *field = value;
             any = true;
         }
@@ -43,9 +57,32 @@ pub(super) fn shape(given: &Given) -> Result<Option<Shape>, String> {
     Ok(any.then_some(shape))
 }
 
-/// The value of an option, a number.
-pub(super) fn number<T: std::str::FromStr>(given: &Given, name: &str) -> Result<Option<T>, String> {
+/// The value of an option, a whole number.
+pub(super) fn whole<T: FromStr + PartialOrd + Display>(
+    given: &Given,
+    name: &str,
+    bounds: RangeInclusive<T>,
+) -> Result<Option<T>, String> {
     let Some(text) = given.text(name)? else { return Ok(None) };
-    let parsed = text.trim().parse();
-    parsed.map(Some).map_err(|_| format!("--{name} needs a number within its bounds, not {text:?}"))
+    match text.trim().parse().ok().filter(|number| bounds.contains(number)) {
+        Some(number) => Ok(Some(number)),
+        None => {
+            let (least, most) = bounds.into_inner();
+            Err(format!("--{name} needs a whole number from {least} to {most}, not {text:?}"))
+        }
+    }
+}
+
+/// The value of an option, any finite number; whoever takes it looks at its bounds, which are named here.
+pub(super) fn real(given: &Given, name: &str, bounds: &str) -> Result<Option<f64>, String> {
+    let Some(text) = given.text(name)? else { return Ok(None) };
+    match finite(&text) {
+        Some(number) => Ok(Some(number)),
+        None => Err(format!("--{name} needs a finite number {bounds}, not {text:?}")),
+    }
+}
+
+/// A number that is neither infinite nor none.
+pub(super) fn finite(text: &str) -> Option<f64> {
+    text.trim().parse().ok().filter(|number: &f64| number.is_finite())
 }

@@ -2,7 +2,7 @@
 
 use super::args::{option, required, Command, Given};
 use super::meter::Meter;
-use super::settings::number;
+use super::settings::{real, whole};
 use super::Outcome;
 use crate::carrier::{files, float_text, ngram, transformer, vocabulary, Model, NGram, Transformer};
 
@@ -48,9 +48,9 @@ pub(super) fn run(given: &Given) -> Outcome {
     } else {
         let default = ngram::Training::default();
         let training = ngram::Training {
-            order: number(given, "order")?.unwrap_or(default.order),
-            alpha: number(given, "alpha")?.unwrap_or(default.alpha),
-            uniform_mix: number(given, "uniform-mix")?.unwrap_or(default.uniform_mix),
+            order: whole(given, "order", 0..=ngram::MAX_ORDER)?.unwrap_or(default.order),
+            alpha: real(given, "alpha", "above 0")?.unwrap_or(default.alpha),
+            uniform_mix: real(given, "uniform-mix", "from 0 to 1")?.unwrap_or(default.uniform_mix),
         };
         let model = NGram::train(&text()?, &training).map_err(|why| why.to_string())?;
         let mix = float_text::repr(model.uniform_mix());
@@ -70,14 +70,15 @@ pub(super) fn run(given: &Given) -> Outcome {
 fn transformer_training(given: &Given) -> Result<transformer::Training, String> {
     let default = transformer::Training::default();
     let sizes = transformer::Sizes {
-        block_size: number(given, "block-size")?.unwrap_or(default.sizes.block_size),
-        d_model: number(given, "d-model")?.unwrap_or(default.sizes.d_model),
-        ff_dim: number(given, "ff-dim")?.unwrap_or(default.sizes.ff_dim),
-        seed: number(given, "seed")?.unwrap_or(default.sizes.seed),
+        block_size: whole(given, "block-size", 1..=transformer::MAX_BLOCK)?
+            .unwrap_or(default.sizes.block_size),
+        d_model: whole(given, "d-model", 1..=transformer::MAX_MODEL)?.unwrap_or(default.sizes.d_model),
+        ff_dim: whole(given, "ff-dim", 1..=transformer::MAX_HIDDEN)?.unwrap_or(default.sizes.ff_dim),
+        seed: whole(given, "seed", i64::MIN..=i64::MAX)?.unwrap_or(default.sizes.seed),
     };
     Ok(transformer::Training {
         sizes,
-        epochs: number(given, "epochs")?.unwrap_or(default.epochs),
-        learning_rate: number(given, "learning-rate")?.unwrap_or(default.learning_rate),
+        epochs: whole(given, "epochs", 1..=u32::MAX)?.unwrap_or(default.epochs),
+        learning_rate: real(given, "learning-rate", "above 0")?.unwrap_or(default.learning_rate),
     })
 }
