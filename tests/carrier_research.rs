@@ -407,6 +407,27 @@ fn a_ladder_has_a_result_for_each_size() {
     }
 }
 
+/// Speed, as `make bench-carrier` writes it: beside the reference without and with the start of the process, and a
+/// ladder of sizes.
+fn speed() -> Value {
+    let mut results = Vec::new();
+    for (model, size) in [("fixed", 65_536), ("ngram-v1", 65_536), ("transformer-rf-v1", 16_384)] {
+        for operation in ["encode", "decode"] {
+            let one = |size: u64, start: bool, reference: Option<f64>, peak: Option<u64>| {
+                let seconds = size as f64 / 3e7;
+                json!({"model": model, "operation": operation, "payload_bytes": size, "process_start": start,
+                    "seconds": seconds, "reference_seconds": reference,
+                    "times_faster": reference.map(|reference| reference / seconds), "peak_bytes": peak})
+            };
+            results.push(one(size, false, Some(0.75), None));
+            results.push(one(size, true, Some(0.875), None));
+            results.push(one(size, true, None, Some(5_000_000)));
+            results.push(one(size * 16, true, None, Some(6_250_000)));
+        }
+    }
+    json!({"benchmark": "carrier", "schema_version": 1, "results": results})
+}
+
 /// Checks a result against `docs/benchmark-result.schema.json`.
 #[track_caller]
 fn check_shape(value: &Value) {
@@ -438,16 +459,36 @@ fn the_shape_is_checked() {
         let field = if field == "a" { "character_frequency".into() } else { field };
         refuses(dir.path(), &["report", "bad", "--out", "page"], &field);
     }
-    // What the benchmark writes is of the shape, and nothing for the page.
-    let speed = json!({"benchmark": "carrier", "schema_version": 1, "results": [{"model": "fixed", "operation": "encode",
-        "payload_bytes": 65536, "process_start": false, "seconds": 0.001, "reference_seconds": null, "times_faster": null, "peak_bytes": 5000000}]});
-    check_shape(&speed);
-    dir.write("speed", speed.to_string());
-    refuses(
-        dir.path(),
-        &["report", "speed", "--out", "page"],
-        "speed: field benchmark: a benchmark of speed alone",
-    );
+    // The benchmark's form, which `benches/carrier.rs` writes.
+    let good_speed = speed();
+    check_shape(&good_speed);
+    for (at, value) in [
+        ("/benchmark", json!("other")),
+        ("/schema_version", json!(2)),
+        ("/results", json!([])),
+        ("/results/0/model", json!("fixed-v1")),
+        ("/results/0/operation", json!("code")),
+        ("/results/0/payload_bytes", json!(-1)),
+        ("/results/0/process_start", json!(0)),
+        ("/results/0/seconds", json!(-1)),
+        ("/results/0/seconds", json!(null)),
+        ("/results/0/reference_seconds", json!("1")),
+        ("/results/0/times_faster", json!(-2)),
+        ("/results/0/peak_bytes", json!(0.5)),
+    ] {
+        let mut bad = good_speed.clone();
+        *bad.pointer_mut(at).unwrap_or_else(|| panic!("{at}")) = value;
+        assert!(fault(&schema, &schema, &bad, "result").is_some(), "{at}");
+        dir.write("bad", bad.to_string());
+        let field = at.trim_start_matches('/').replace("results/0/", "results[0].");
+        refuses(dir.path(), &["report", "bad", "--out", "page"], &format!("bad: field {field}: it is "));
+    }
+    let mut more = good_speed.clone();
+    more["results"][0]["extra"] = json!(1);
+    assert!(fault(&schema, &schema, &more, "result").is_some());
+    dir.write("bad", more.to_string());
+    refuses(dir.path(), &["report", "bad", "--out", "page"], "bad: field results[0].extra: it is unknown");
+    assert!(!dir.path().join("page").exists());
     let mut more = good.clone();
     more["results"][0]["extra"] = json!(1);
     assert!(fault(&schema, &schema, &more, "result").unwrap().contains("result"));
@@ -671,6 +712,50 @@ fn a_browser_shows_every_plot_and_number() {
     assert_eq!(spreads.matches("<svg ").count(), 7);
     assert_eq!(between(spreads, "<svg ", "</svg>").matches("<rect ").count(), 64);
     assert!(dom.contains("<b data-verdict=\"promote\">promote</b>"));
+}
+
+#[test]
+fn speed_is_drawn_as_time_against_size_beside_the_reference() {
+    let texts = [speed().to_string()];
+    let alone = page(&texts).unwrap();
+    assert!(
+        alone.contains("data-results=\"0\" data-back=\"0\" data-speeds=\"24\">24 measurements of speed.<")
+    );
+    for plot in ["bits", "time", "entropy", "frequencies"] {
+        assert!(!alone.contains(&format!("data-plot=\"{plot}\"")), "{plot} has nothing to show");
+    }
+    let with_results = page(&[results(), texts.into()].concat()).unwrap();
+    assert!(with_results.contains("data-results=\"8\" data-back=\"7\" data-speeds=\"24\">8 results; "));
+    let Some(browser) = Browser::find() else { return };
+    for page in [alone, with_results] {
+        let dom = browser.dom(&page);
+        for (plot, heading, sizes, rows) in [
+            ("speed-encode", "Encoding speed", 1, 3),
+            ("speed-decode", "Decoding speed", 1, 3),
+            ("speed-encode-start", "Encoding speed, with the start of the process", 3, 9),
+            ("speed-decode-start", "Decoding speed, with the start of the process", 3, 9),
+        ] {
+            let section = between(&dom, &format!("data-plot=\"{plot}\""), "</section>");
+            assert!(section.contains(&format!("><bdi>{heading}</bdi></h2>")), "{plot}");
+            let svg = between(section, "<svg ", "</svg>");
+            assert!(
+                svg.contains("role=\"img\"")
+                    && svg.contains("payload, bytes")
+                    && svg.contains("time, seconds")
+            );
+            // A dot for each measurement of ours, a square for each of the reference's; and one of each a model in
+            // the legend.
+            assert_eq!(svg.matches("<circle ").count(), 3 * sizes + 3, "{plot}");
+            assert_eq!(svg.matches("<rect ").count(), 3 + 3, "{plot}");
+            for label in ["fixed, ours", "transformer-rf-v1, reference"] {
+                assert!(svg.contains(&format!(">{label}</text>")), "{plot}: {label}");
+            }
+            let body = between(section, "<tbody>", "</tbody>");
+            assert_eq!(body.matches("<tr>").count(), rows, "{plot}");
+            assert!(body.contains("<td>0.750000</td>") || body.contains("<td>0.875000</td>"), "{plot}");
+            assert_eq!(body.contains("<td>6.2</td>"), rows == 9, "{plot}");
+        }
+    }
 }
 
 #[test]

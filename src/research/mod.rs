@@ -11,4 +11,5 @@ pub mod quality;
 pub mod record;
 pub mod report;
 pub mod run;
+pub mod speed;
 pub mod split;

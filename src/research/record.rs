@@ -1,12 +1,14 @@
 //! What was measured, as JSON: `docs/benchmark-result.schema.json` describes it field by field.
 //!
-//! A file holds one result (`result.json` of an experiment) or a document with several. Files are read as strictly as
+//! A file holds one result (`result.json` of an experiment), a document with several, or one of the benchmark
+//! ([`speed`]). Files are read as strictly as
 //! they are described: whoever wrote them may have written anything.
 
 use serde::Serialize;
 
 use super::fields::Fields;
 use super::quality::{Diversity, Frequencies};
+use super::speed::{self, Speed};
 use crate::carrier::quantise::TOTAL;
 use crate::carrier::{ngram, transformer, Model, Shape};
 use crate::wire::{self, Json};
@@ -192,20 +194,42 @@ pub fn text(value: &impl Serialize) -> String {
     serde_json::to_string_pretty(value).unwrap_or_default() + "\n"
 }
 
+/// What a file holds: results, or measurements of speed.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Results {
+    /// Of payloads there and back.
+    Records(Vec<Record>),
+    /// Of the benchmark.
+    Speeds(Vec<Speed>),
+}
+
 /// The results in the text of a file.
 ///
 /// # Errors
 /// The first thing that is not as it is described, with the field's path.
-pub fn read(text: &str) -> Result<Vec<Record>, String> {
+pub fn read(text: &str) -> Result<Results, String> {
     let json = wire::parse(text).map_err(|why| format!("it is not JSON: {why}"))?;
     let mut fields = Fields::of(json, "")?;
-    if fields.maybe("benchmark").is_some() {
-        return fields.wrong("benchmark", "a benchmark of speed alone has nothing that is drawn");
+    if json.get("benchmark").is_some() {
+        return speed::read(fields).map(Results::Speeds);
     }
-    let Some(results) = fields.maybe("results") else { return Ok(vec![record(json, "")?]) };
+    if json.get("results").is_none_or(|results| results.raw() == "null") {
+        return Ok(Results::Records(vec![record(json, "")?]));
+    }
     schema_version(&mut fields)?;
     choice(&mut fields, "kind", &KINDS)?;
     fields.needed_text("program")?;
+    let all = elements(&mut fields, record)?;
+    fields.end()?;
+    Ok(Results::Records(all))
+}
+
+/// The elements of `results`, at least one, each read with its path.
+pub(super) fn elements<'a, T>(
+    fields: &mut Fields<'a>,
+    read: impl Fn(Json<'a>, &str) -> Result<T, String>,
+) -> Result<Vec<T>, String> {
+    let results = fields.needed("results")?;
     if !results.raw().starts_with('[') {
         return fields.wrong("results", &format!("it is {}, not an array", results.kind()));
     }
@@ -214,18 +238,17 @@ pub fn read(text: &str) -> Result<Vec<Record>, String> {
         if at == MAX_RESULTS {
             return fields.wrong("results", &format!("they are more than {MAX_RESULTS}"));
         }
-        all.push(record(result, &format!("results[{at}]"))?);
+        all.push(read(result, &format!("results[{at}]"))?);
     }
     if all.is_empty() {
         return fields.wrong("results", "it is empty");
     }
-    fields.end()?;
     Ok(all)
 }
 
 /// No size, count or time is beyond this.
-const MOST: u64 = 1 << 53;
-const MOST_SECONDS: f64 = 1e9;
+pub(super) const MOST: u64 = 1 << 53;
+pub(super) const MOST_SECONDS: f64 = 1e9;
 const MOST_BITS: f64 = 1100.0;
 
 fn record(json: Json<'_>, path: &str) -> Result<Record, String> {
@@ -271,11 +294,11 @@ fn record(json: Json<'_>, path: &str) -> Result<Record, String> {
     Ok(record)
 }
 
-fn schema_version(f: &mut Fields<'_>) -> Result<u64, String> {
+pub(super) fn schema_version(f: &mut Fields<'_>) -> Result<u64, String> {
     f.needed_whole("schema_version", SCHEMA_VERSION..=SCHEMA_VERSION)
 }
 
-fn choice(f: &mut Fields<'_>, name: &'static str, choices: &[&str]) -> Result<String, String> {
+pub(super) fn choice(f: &mut Fields<'_>, name: &'static str, choices: &[&str]) -> Result<String, String> {
     let text = f.needed_text(name)?;
     match choices.contains(&&*text) {
         true => Ok(text),
@@ -302,14 +325,14 @@ fn needed_hash(f: &mut Fields<'_>, name: &'static str) -> Result<String, String>
     }
 }
 
-fn needed_flag(f: &mut Fields<'_>, name: &'static str) -> Result<bool, String> {
+pub(super) fn needed_flag(f: &mut Fields<'_>, name: &'static str) -> Result<bool, String> {
     match f.flag(name)? {
         Some(flag) => Ok(flag),
         None => f.wrong(name, "it is missing"),
     }
 }
 
-fn needed_number(f: &mut Fields<'_>, name: &'static str, most: f64) -> Result<f64, String> {
+pub(super) fn needed_number(f: &mut Fields<'_>, name: &'static str, most: f64) -> Result<f64, String> {
     match f.number(name, 0.0..=most)? {
         Some(number) => Ok(number),
         None => f.wrong(name, "it is missing"),

@@ -5,8 +5,10 @@
 
 mod draw;
 mod page;
+mod speed;
 
-use super::record::{self, Record};
+use super::record::{self, Record, Results};
+use super::speed::Speed;
 
 /// How many results a page shows at most.
 pub const MAX_RESULTS: usize = 2000;
@@ -16,17 +18,20 @@ pub const MAX_RESULTS: usize = 2000;
 /// # Errors
 /// The first file that is none of results, and what is wrong in it; no file at all; too many results.
 pub fn render<'a>(files: impl IntoIterator<Item = (&'a str, &'a str)>) -> Result<String, String> {
-    let mut records: Vec<Record> = Vec::new();
+    let (mut records, mut speeds): (Vec<Record>, Vec<Speed>) = Default::default();
     for (name, text) in files {
-        records.extend(record::read(text).map_err(|why| format!("{name}: {why}"))?);
-        if records.len() > MAX_RESULTS {
+        match record::read(text).map_err(|why| format!("{name}: {why}"))? {
+            Results::Records(more) => records.extend(more),
+            Results::Speeds(more) => speeds.extend(more),
+        }
+        if records.len() + speeds.len() > MAX_RESULTS {
             return Err(format!(
                 "{name}: with it there are more than {MAX_RESULTS} results, too many for a page"
             ));
         }
     }
-    match records.is_empty() {
+    match records.is_empty() && speeds.is_empty() {
         true => Err("there is no result".into()),
-        false => Ok(page::page(&records)),
+        false => Ok(page::page(&records, &speeds)),
     }
 }

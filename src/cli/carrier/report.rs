@@ -7,7 +7,7 @@ use crate::research::{record, report};
 
 pub(super) static COMMAND: Command = Command {
     name: "report",
-    about: "Draws results of compare, sweep and experiment as one page that needs nothing else.",
+    about: "Draws results of compare, sweep, experiment and make bench-carrier as one page.",
     operand: Some("RESULTS…"),
     flags: &[required("out", "FILE", "where the page goes")],
 };

@@ -4,7 +4,9 @@ use sha2::{Digest, Sha256};
 
 use super::super::quality::Diversity;
 use super::super::record::{Record, MODEL_TYPES};
+use super::super::speed::Speed;
 use super::draw::{self, Bar, Series, Told};
+use super::speed;
 use crate::base64;
 use crate::capsule::report::text::{plain, shown};
 use crate::carrier::vocabulary::{SIZE, SYMBOLS};
@@ -15,17 +17,22 @@ const STYLE: &str = include_str!("page.css");
 const MAX_BARS: usize = 40;
 const MAX_SPREADS: usize = 12;
 
-/// The whole page.
-pub fn page(records: &[Record]) -> String {
+/// The whole page: what there are results for.
+pub fn page(records: &[Record], speeds: &[Speed]) -> String {
     let mut out = head();
     out.push_str("<header>\n<p class=\"above\">Carrier codecs</p>\n<h1>Results</h1>\n");
-    out.push_str(&summary(records));
+    out.push_str(&summary(records, speeds));
     out.push_str("</header>\n<main>\n");
-    out.push_str(&bits(records));
-    out.push_str(&times(records));
-    out.push_str(&entropies(records));
-    out.push_str(&spreads(records));
-    out.push_str(&checks(records));
+    if !records.is_empty() {
+        out.push_str(&bits(records));
+        out.push_str(&times(records));
+    }
+    out.push_str(&speed::figures(speeds));
+    if !records.is_empty() {
+        out.push_str(&entropies(records));
+        out.push_str(&spreads(records));
+        out.push_str(&checks(records));
+    }
     out.push_str(&format!(
         "</main>\n<footer>\n<p>Made by agentcontainer {} from result files. The page runs nothing and loads nothing; \
          what the files say is shown as text. What the numbers mean stands in docs/CARRIERS.md.</p>\n</footer>\n\
@@ -49,7 +56,7 @@ fn head() -> String {
     )
 }
 
-fn summary(records: &[Record]) -> String {
+fn summary(records: &[Record], speeds: &[Speed]) -> String {
     let back = records.iter().filter(|record| record.roundtrip_success).count();
     let verdicts: Vec<&str> =
         records.iter().filter_map(|record| record.promotion.as_ref()).map(|p| &*p.verdict).collect();
@@ -58,10 +65,18 @@ fn summary(records: &[Record]) -> String {
         0 => String::new(),
         all => format!(" {promoted} of {all} passed every check of promotion."),
     };
+    let all = records.len();
+    let mut said = Vec::new();
+    if all > 0 {
+        said.push(format!("{all} results; the payload came back in {back}.{promotion}"));
+    }
+    if !speeds.is_empty() {
+        said.push(format!("{} measurements of speed.", speeds.len()));
+    }
     format!(
-        "<p class=\"lead\" data-results=\"{}\" data-back=\"{back}\">{} results; the payload came back in {back}.{promotion}</p>\n",
-        records.len(),
-        records.len()
+        "<p class=\"lead\" data-results=\"{all}\" data-back=\"{back}\" data-speeds=\"{}\">{}</p>\n",
+        speeds.len(),
+        said.join(" ")
     )
 }
 
@@ -71,7 +86,7 @@ fn class(record: &Record) -> usize {
 }
 
 /// A figure: a heading, what it is about, the drawing, and the numbers.
-fn figure(id: &str, title: &str, about: &str, drawing: &str, table: &str) -> String {
+pub(super) fn figure(id: &str, title: &str, about: &str, drawing: &str, table: &str) -> String {
     let drawing = match drawing.is_empty() {
         true => "<p class=\"soft\">Nothing of this was measured.</p>\n".to_owned(),
         false => format!(
@@ -87,7 +102,7 @@ fn figure(id: &str, title: &str, about: &str, drawing: &str, table: &str) -> Str
 }
 
 /// A table; the first cell of a row names it. Cells are HTML.
-fn table(caption: &str, head: &[&str], rows: &[Vec<String>]) -> String {
+pub(super) fn table(caption: &str, head: &[&str], rows: &[Vec<String>]) -> String {
     let mut out = format!(
         "<div class=\"scroll\" role=\"region\" tabindex=\"0\" aria-label=\"{0}, the numbers\">\n<table>\n\
          <caption>{0}</caption>\n<thead><tr>",
@@ -109,8 +124,15 @@ fn table(caption: &str, head: &[&str], rows: &[Vec<String>]) -> String {
     out + "</tbody>\n</table>\n</div>\n"
 }
 
-fn number(value: Option<f64>, digits: usize) -> String {
+pub(super) fn number(value: Option<f64>, digits: usize) -> String {
     value.map_or("not measured".into(), |value| format!("{value:.digits$}"))
+}
+
+pub(super) fn rate(bytes: u64, seconds: Option<f64>) -> String {
+    match seconds {
+        Some(seconds) if seconds > 0.0 => format!("{:.1}", bytes as f64 / 1024.0 / seconds),
+        _ => "not measured".into(),
+    }
 }
 
 fn count(value: Option<u64>) -> String {
@@ -214,10 +236,6 @@ fn times(records: &[Record]) -> String {
     let drawing = match series.is_empty() {
         true => String::new(),
         false => draw::points(&told, ("payload, bytes", "time, seconds"), &series),
-    };
-    let rate = |bytes: u64, seconds: Option<f64>| match seconds {
-        Some(seconds) if seconds > 0.0 => format!("{:.1}", bytes as f64 / 1024.0 / seconds),
-        _ => "not measured".into(),
     };
     let rows: Vec<Vec<String>> = records
         .iter()
