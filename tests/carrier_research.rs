@@ -743,6 +743,14 @@ fn speed_is_drawn_as_time_against_size_beside_the_reference() {
                     && svg.contains("payload, bytes")
                     && svg.contains("time, seconds")
             );
+            // The drawing is 720 wide, a digit of a tick 7: the last one is within it, too.
+            for tick in
+                svg.split("<text ").filter(|text| text.contains("text-anchor=\"middle\" class=\"tick\""))
+            {
+                let x: f64 = between(tick, "x=\"", "\"").parse().unwrap();
+                let width = 7.0 * between(tick, ">", "<").len() as f64;
+                assert!(x + width / 2.0 < 720.0, "{plot}: {tick}");
+            }
             // A dot for each measurement of ours, a square for each of the reference's; and one of each a model in
             // the legend.
             assert_eq!(svg.matches("<circle ").count(), 3 * sizes + 3, "{plot}");

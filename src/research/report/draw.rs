@@ -126,7 +126,7 @@ pub struct Series {
 
 /// Points over two logarithmic axes, which are named with their units.
 pub fn points(told: &Told<'_>, (x_axis, y_axis): (&str, &str), series: &[Series]) -> String {
-    let (left, right, top, bottom) = (70.0, 700.0, 30.0, 320.0);
+    let (left, right, top, bottom) = (70.0, 690.0, 30.0, 320.0);
     let all = || series.iter().flat_map(|series| series.points.iter());
     let (across, up) = (Scale::decades(all().map(|(x, _)| *x)), Scale::decades(all().map(|(_, y)| *y)));
     let x = |value: f64| left + (right - left) * across.place(value);
