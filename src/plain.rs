@@ -37,7 +37,9 @@ pub fn plain_error(error: &serde_json::Error) -> String {
     let wrong = ["invalid type: ", "invalid value: ", "invalid length "];
     let Some(rest) = wrong.iter().find_map(|start| text.strip_prefix(start)) else {
         return match text {
-            "invalid number" | "number out of range" => "must be a number within its bounds".into(),
+            "invalid number" | "number out of range" => {
+                "must be a number that fits: finite, and whole where it counts something".into()
+            }
             // The text is JSON; so it is serde's way to say that a variant's name is no string.
             "expected value" => "must be a string".into(),
             other => other.to_owned(),
