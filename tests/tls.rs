@@ -103,13 +103,6 @@ fn is_there(program: &str) -> bool {
     Command::new("sh").args(["-c", &format!("command -v {program} >/dev/null")]).status().unwrap().success()
 }
 
-/// What the node's journal holds.
-fn journal(lab: &Lab) -> String {
-    let dir = lab.dir.path().join("state/journal");
-    let files = std::fs::read_dir(dir).unwrap().flatten().map(|entry| entry.path());
-    files.filter_map(|file| std::fs::read_to_string(file).ok()).collect()
-}
-
 #[test]
 fn agents_are_deployed_and_called_and_the_node_tells_its_fingerprint() {
     needs_openssl!();
@@ -218,8 +211,8 @@ fn plain_text_to_tls_and_tls_to_plain_text_are_told_so_at_once() {
     assert!(ask(&secure.address()).unwrap().is_ok());
     assert!(!secure.logged().contains("handshake_failed"), "{}", secure.logged());
     assert!(
-        journal(&secure).contains("\"code\":\"bad_message\"")
-            && journal(&plain).contains("\"code\":\"bad_message\"")
+        secure.journal().contains("\"code\":\"bad_message\"")
+            && plain.journal().contains("\"code\":\"bad_message\"")
     );
 }
 
@@ -307,7 +300,7 @@ fn a_handshake_that_drips_is_cut_off_in_the_time_of_a_line() {
     assert!(began.elapsed() < Duration::from_secs(4), "{:?}", began.elapsed());
     until(5, "both are noted", || lab.logged().matches("handshake_failed").count() == 2);
     assert!(lab.logged().contains("not done in time"), "{}", lab.logged());
-    assert!(journal(&lab).contains("\"code\":\"handshake\""));
+    assert!(lab.journal().contains("\"code\":\"handshake\""));
 }
 
 #[test]
@@ -500,7 +493,7 @@ fn identities_are_handed_down_to_a_child_over_tls() {
     // It has no root to believe, and says so: it was reached.
     let said = told["children"].to_string();
     assert!(said.contains("below") && !said.contains("TLS"), "{told}");
-    assert!(journal(&child).contains("push_identities"), "{}", journal(&child));
+    assert!(child.journal().contains("push_identities"), "{}", child.journal());
 }
 
 #[test]

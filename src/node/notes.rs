@@ -67,7 +67,7 @@ impl Node {
         self.journal.note(&Event::new("process_end").agent(id).text("how", how));
     }
 
-    /// A line that could not be read as a message.
+    /// A line that could not be read as a message, or for which there was no place.
     pub fn note_unread(&self, stream: &TcpStream, code: Code) {
         self.journal
             .note_refused(&Event::new("refused").text("peer", &peer(stream)).text("code", code.as_str()));

@@ -236,6 +236,7 @@ fn affordable_connections() -> usize {
 fn refuse(node: &Node, most: usize, stream: &TcpStream) {
     let failure =
         Failure::new(Code::Busy, format!("the node serves {most} connections, as many as it may; try again"));
+    node.note_unread(stream, failure.code);
     let line = Answer::failure(node.name(), &failure).to_line(None);
     let config = node.config();
     let secured = config

@@ -54,6 +54,13 @@ impl Lab {
         Lab::with(keys(name))
     }
 
+    /// What the node's journal holds.
+    pub fn journal(&self) -> String {
+        let dir = self.dir.path().join("state/journal");
+        let files = std::fs::read_dir(dir).unwrap().flatten().map(|entry| entry.path());
+        files.filter_map(|file| std::fs::read_to_string(file).ok()).collect()
+    }
+
     pub fn with(mut keys: Keys) -> Lab {
         let dir = super::TempDir::new(&keys.container_name);
         keys.state_dir.get_or_insert(dir.path().join("state"));
