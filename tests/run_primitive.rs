@@ -120,11 +120,14 @@ fn what_cannot_be_run_says_why() {
     dir.write("orphan", "#!/no/such/interpreter\n");
     use std::os::unix::fs::PermissionsExt;
     std::fs::set_permissions(dir.path().join("orphan"), std::fs::Permissions::from_mode(0o755)).unwrap();
-    let huge = "x".repeat(300_000);
+    std::os::unix::fs::symlink("circle", dir.path().join("circle")).unwrap();
+    let (huge, long) = ("x".repeat(300_000), "x".repeat(5000));
     for (command, code) in [
         (vec![], "bad_payload"),
         (vec![""], "bad_payload"),
         (vec!["echo", "a\0b"], "bad_payload"),
+        (vec![long.as_str()], "bad_payload"),
+        (vec!["./circle"], "bad_payload"),
         (vec!["no-such-command-here"], "not_found"),
         (vec!["./no-such"], "not_found"),
         (vec!["./orphan"], "not_found"),
@@ -134,6 +137,7 @@ fn what_cannot_be_run_says_why() {
     ] {
         let error = run_marked(dir.path(), "cannot", &command, LONG).unwrap_err();
         assert_eq!(error.code, code, "{error}");
+        assert!(error.message.len() < 1000, "{error}");
         if code == "not_found" {
             assert!(error.message.contains(command[0]), "{error}");
         }

@@ -6,6 +6,7 @@
 
 use super::{deadline_after, with_partial};
 use crate::agent::host::CallError;
+use crate::log::clipped;
 use crate::sandbox::Owner;
 use crate::supervise::{self, tree, Report};
 use rustix::event::{poll, PollFd, PollFlags, Timespec};
@@ -24,6 +25,9 @@ use std::time::{Duration, Instant};
 /// So much of a command's standard output, and as much of its standard error, is kept: 1 MiB. The
 /// rest is read and thrown away, so that the command does not stall.
 pub const MAX_OUTPUT_BYTES: usize = 1024 * 1024;
+
+/// How much of a program's name an error repeats, bytes.
+const SHOWN: usize = 200;
 
 /// How long the supervisor is waited for after the timeout: its own bound, and some more.
 const GRACE: Duration = Duration::from_secs(7);
@@ -136,7 +140,7 @@ fn check(command: &[String]) -> Result<&str, CallError> {
         Some(_) if command.iter().any(|word| word.contains('\0')) => {
             refuse("the command contains a NUL character")
         }
-        Some(program) => Ok(program),
+        Some(program) => Ok(clipped(program, SHOWN)),
     }
 }
 
@@ -347,6 +351,8 @@ fn explain_exec(errno: Errno, program: &str) -> CallError {
         Errno::NOEXEC => {
             ("bad_payload", "is not a program that this system can execute (a script needs a `#!` line)")
         }
+        Errno::NAMETOOLONG => ("bad_payload", "has a name longer than the system takes"),
+        Errno::LOOP => ("bad_payload", "is a link that leads round in a circle"),
         Errno::TOOBIG => ("too_large", "has more arguments than the system passes on"),
         Errno::AGAIN | Errno::NOMEM | Errno::MFILE | Errno::NFILE => {
             ("busy", "cannot be started now: the system is short of processes, memory or descriptors")
