@@ -113,3 +113,38 @@ fn agents_and_their_commands_run_as_that_user_and_reach_their_own_directory_alon
         assert_eq!((&told[0], &told[4]), (&json!(0), &json!("open")), "{told}");
     }
 }
+
+#[test]
+fn a_command_reaches_another_node_of_its_user_and_with_agent_user_none() {
+    if !is_root() || !std::path::Path::new(PYTHON).exists() {
+        eprintln!("not shown here: it takes root and {PYTHON}");
+        return;
+    }
+    let mut other = Node::new("other", &[]);
+    other.start();
+    let code = "def on_message(self, ctx, command):\n    return ctx.run(command)['returncode']";
+    let connect = "import socket, sys; socket.socket(socket.AF_UNIX).connect(sys.argv[1])";
+    let (note, socket) = (other.state("node.json"), other.state("admin.sock"));
+    let pid: Value = serde_json::from_slice(&std::fs::read(&note).unwrap()).unwrap();
+    let tries = [
+        json!(["cat", note]),
+        json!([PYTHON, "-c", connect, socket]),
+        json!(["/bin/sh", "-c", format!("kill -0 {}", pid["pid"])]),
+    ];
+    let mut node = Node::new("n", &[]).with("python", json!(PYTHON));
+    let data = node.dir.path().join("data");
+    std::fs::create_dir(&data).unwrap();
+    node = node.with("data_root", json!(data));
+    node.start();
+    node.deploy(&agent("runs", code));
+    for command in &tries {
+        assert_eq!(node.invoke("runs", command.clone()), json!(0), "{command}");
+    }
+    node.kill();
+    let mut node = node.with("agent_user", json!(NOBODY));
+    node.start();
+    assert_eq!(node.invoke("runs", json!(["true"])), json!(0));
+    for command in &tries {
+        assert_ne!(node.invoke("runs", command.clone()), json!(0), "{command}");
+    }
+}
