@@ -78,13 +78,25 @@ pub fn heard(
     let signed =
         wire::signed_request(kind, &caller.sender, &caller.secret, payload, RequestOptions::default())
             .map_err(|failure| Fault::Usage(failure.message))?;
-    let deadline =
-        Instant::now().checked_add(wait).unwrap_or_else(|| Instant::now() + Duration::from_secs(1 << 30));
-    Ok(wire::exchange(address, &signed.line, deadline, ANSWER_BYTES).map(|answer| {
+    Ok(wire::exchange(address, &signed.line, until(wait), ANSWER_BYTES).map(|answer| {
         let genuine = answer.genuine(&caller.secret, &signed.nonce);
         (answer, genuine)
     }))
 }
+
+/// Asks without any secret whether a node is there; its answer proves nothing more.
+///
+/// # Errors
+/// The request can't be made.
+pub fn knock(address: &Address, wait: Duration) -> Result<Result<ReceivedAnswer, ExchangeError>, Fault> {
+    let line = wire::knock().map_err(|error| Fault::Local(format!("making a nonce: {error}")))?;
+    Ok(wire::exchange(address, &line, until(wait), ANSWER_BYTES))
+}
+
+fn until(wait: Duration) -> Instant {
+    Instant::now().checked_add(wait).unwrap_or_else(|| Instant::now() + Duration::from_secs(1 << 30))
+}
+
 /// An error answer, with what may be done about it.
 fn explained(answer: &ReceivedAnswer, genuine: bool, address: &Address, caller: &Caller) -> Answered {
     let answered = Answered::from_answer(answer, genuine);

@@ -43,7 +43,8 @@ pub(super) fn answer(
         // answer to whoever signed well is signed, a refusal too.
         Err(failure) => {
             let failure = fresh.err().unwrap_or(failure);
-            let written = is_written_down(node, stream, budgets);
+            // It counts like any other, so that a flood of them is seen too.
+            let written = is_written_down(node, stream, budgets) && !request.only_knocks();
             if written {
                 node.note_stranger(&request, stream, &failure);
             }

@@ -91,7 +91,7 @@ pub use frame::{close, write_line, Line, LineReader, ReadError};
 pub use json::{canonical, parse, parse_within, Form, Json, Malformed, Value};
 pub use replay::{ReplayWindow, Verdict};
 pub use request::{
-    freshness, random_nonce, signed_request, unix_now, Request, RequestOptions, SignedRequest,
+    freshness, knock, random_nonce, signed_request, unix_now, Request, RequestOptions, SignedRequest,
 };
 pub use room::{Hold, NoRoom, Room};
 pub use secret::{Secret, SecretError};

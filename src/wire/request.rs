@@ -98,6 +98,11 @@ impl Request {
         self.order = Order::default();
     }
 
+    /// Whether it only asks if a node is here, without claiming a secret: see [`knock`]. It tries nothing.
+    pub fn only_knocks(&self) -> bool {
+        self.kind == KNOCK && self.signature == [0; 32]
+    }
+
     /// Whether the signature is this secret's, over any accepted canonical form of the message.
     pub fn verify(&self, secret: &Secret) -> bool {
         secret.verify_signed(&self.line, &self.order, &self.signature)
@@ -215,6 +220,27 @@ pub fn signed_request(
     let signature = secret.sign(&object(&members));
     members.insert("signature", quote(&hex::encode(&signature)));
     Ok(SignedRequest { line: object(&members), nonce })
+}
+
+/// What a caller without a secret asks: any answer shows that there is a node.
+const KNOCK: &str = "describe_container";
+
+/// Makes a request of nobody's: its signature is all zeros, which no secret makes.
+///
+/// # Errors
+/// The system has no random bytes for the nonce.
+pub fn knock() -> io::Result<String> {
+    let zeros = hex::encode(&[0; 32]);
+    let (kind, now) = (quote(KNOCK), unix_now().to_string());
+    let members = [
+        ("type", kind),
+        ("sender", quote("admin")),
+        ("timestamp", now),
+        ("nonce", quote(&random_nonce()?)),
+        ("payload", "{}".into()),
+        ("signature", quote(&zeros)),
+    ];
+    Ok(object(&BTreeMap::from(members)))
 }
 
 /// Sixteen random bytes in hexadecimal.

@@ -166,3 +166,13 @@ fn what_jq_and_openssl_sign_verifies() {
         assert!(Request::parse(&*line).unwrap().verify(&Secret::new("top secret").unwrap()), "{line}");
     }
 }
+
+#[test]
+fn only_a_question_without_any_secret_is_a_knock() {
+    let line = knock().unwrap();
+    let read = |line: String| Request::parse(line).unwrap();
+    assert!(read(line.clone()).only_knocks());
+    assert!(!read(line.clone()).verify(&Secret::new("s").unwrap()));
+    assert!(!read(line.replace("describe_container", "deploy_agent")).only_knocks());
+    assert!(!read(line.replace(&"0".repeat(64), &("0".repeat(63) + "1"))).only_knocks());
+}

@@ -83,7 +83,10 @@ fn a_node_that_hangs_is_told_from_one_that_runs() {
 #[test]
 fn of_several_nodes_one_must_be_named_and_a_stranger_is_known_by_its_answer() {
     let home = Home::new("daemon-status-several");
-    let one = home.server("state/agentcontainer/one", &["127.0.0.1:0", "--name", "one"]);
+    let log = home.path("log");
+    let logged = || std::fs::read_to_string(&log).unwrap();
+    let with_log = ["127.0.0.1:0", "--name", "one", "--log-file", log.to_str().unwrap()];
+    let one = home.server("state/agentcontainer/one", &with_log);
     let two = home.server("state/agentcontainer/two", &["127.0.0.1:0", "--name", "two"]);
     status(&home, &[]).exits(2).says("(one, two)").says("--name");
     status(&home, &[&two.at()]).exits(0);
@@ -91,6 +94,11 @@ fn of_several_nodes_one_must_be_named_and_a_stranger_is_known_by_its_answer() {
     let abroad = Home::new("daemon-status-abroad");
     let said = status(&abroad, &[&one.at()]).exits(0).out;
     assert_eq!(said, format!("running name=one address={}\n", one.at()));
+    // Nobody's question is no attempt; one with a secret that is not the node's is.
+    assert!(!logged().contains("request_refused"), "{}", logged());
+    let wrong = abroad.file("wrong", "not the secret of this node");
+    status(&abroad, &[&one.at(), "--secret-file", &wrong]).exits(0);
+    assert_eq!(logged().matches("request_refused").count(), 1, "{}", logged());
     let secret = one.dir.join("meta/admin.secret");
     let said = status(&abroad, &[&one.at(), "--secret-file", secret.to_str().unwrap()]).exits(0).out;
     assert!(said.contains(" agents=0 "), "{said}");
