@@ -1,6 +1,7 @@
 //! The named corner for system calls that no safe crate offers.
 #![allow(unsafe_code)]
 
+use std::ffi::{CString, OsString};
 use std::time::{Duration, Instant};
 
 /// Marks every descriptor from `first` on close-on-exec, so that nothing the node was started with
@@ -25,6 +26,23 @@ pub fn close_on_exec_from(first: u32) {
 
 /// From linux/close_range.h; the musl headers lack it.
 const CLOSE_RANGE_CLOEXEC: libc::c_uint = 4;
+
+/// Takes a variable out of the environment: what it was, if it was set. Its bytes are overwritten too, because
+/// `/proc/PID/environ` shows for good what the process was started with. To be called before any thread is started.
+pub fn take_variable(name: &str) -> Option<OsString> {
+    let value = std::env::var_os(name)?;
+    let c_name = CString::new(name).ok()?;
+    // SAFETY: no other thread reads or changes the environment yet. getenv gives a string that ends with NUL in
+    // memory which belongs to this process and may be written; only what stands before the NUL is.
+    unsafe {
+        let stands = libc::getenv(c_name.as_ptr());
+        if !stands.is_null() {
+            std::ptr::write_bytes(stands, b'-', libc::strlen(stands));
+        }
+    }
+    std::env::remove_var(name);
+    Some(value)
+}
 
 /// Signals held back from every thread that is started after [`Signals::block`], so that one thread can
 /// wait for them.

@@ -163,7 +163,13 @@ fn a_secret_in_its_environment_is_the_admins() {
     let mut command = home.command(&["server", "127.0.0.1:0", "--state-dir", dir.to_str().unwrap()]);
     command.env("AGENTCONTAINER_SECRET", "from the environment").stdout(Stdio::null()).stderr(Stdio::null());
     let node = Server::wait(command.spawn().unwrap(), dir);
+    // Nor is it left where `/proc` shows it to others of the same user.
+    let shown = std::fs::read(format!("/proc/{}/environ", node.child.id())).unwrap();
+    let shown = String::from_utf8_lossy(&shown);
+    assert!(shown.contains("AGENTCONTAINER_SECRET=--") && !shown.contains("from the environment"), "{shown}");
     let secret = home.file("secret", "from the environment\n");
+    node.signal(Signal::HUP);
+    home.run(&["list", &node.at(), "--secret-file", &secret]).exits(0);
     home.run(&["list", &node.at(), "--secret-file", &secret]).exits(0);
     assert!(!node.dir.join("meta/admin.secret").exists(), "none was made");
     home.run(&["list", &node.at(), "--state-dir", node.dir()])

@@ -68,8 +68,11 @@ fn state_dir(given: &Given) -> Result<PathBuf, Fault> {
     let name = given.text("name")?;
     match secrets::on_this_machine(None, name)? {
         Some((dir, _)) => Ok(dir),
-        None => Err(Fault::Unreached(
-            "no node of this user is noted as running here; say which: --state-dir D".into(),
-        )),
+        None => {
+            let called = name.map(|name| format!(" called {name:?}")).unwrap_or_default();
+            Err(Fault::Unreached(format!(
+                "no node of this user{called} is noted as running here; say which: --state-dir D"
+            )))
+        }
     }
 }

@@ -10,6 +10,7 @@ use crate::node::{Keys, Node};
 use crate::sys::{self, Signals};
 use crate::wire::Address;
 use rustix::event::{poll, PollFd, PollFlags, Timespec};
+use std::ffi::OsString;
 use std::io::IsTerminal;
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
@@ -24,12 +25,14 @@ const LAST_LINES_IN_HASTE: Duration = Duration::from_millis(100);
 
 /// Runs a node until a signal ends it.
 pub fn run(given: &Given) -> Result<(), Fault> {
-    let asked = Asked::read(given)?;
+    let mut asked = Asked::read(given)?;
     if asked.detached {
         detach::leave_session();
     } else if asked.detach {
         return detach::launch();
     }
+    // Nobody is to read it there while the node runs.
+    asked.secret = sys::take_variable(secrets::VARIABLE).filter(|text| !text.is_empty());
     let terminal = Terminal::now();
     // Reloading and reopening are asked for, also under `nohup`. A file that may not grow any more is an
     // error to whoever writes it, and not the node's end.
@@ -182,6 +185,8 @@ struct Asked {
     data_root: Option<PathBuf>,
     state_dir: Option<PathBuf>,
     secret_file: Option<String>,
+    /// The environment's.
+    secret: Option<OsString>,
     log_file: Option<PathBuf>,
     form: Form,
     /// As it was written, and how long it is.
@@ -224,6 +229,7 @@ impl Asked {
             data_root: path("data-root")?,
             state_dir: path("state-dir")?,
             secret_file,
+            secret: None,
             log_file: path("log-file")?,
             form,
             span,
@@ -264,11 +270,9 @@ impl Asked {
             keys.admin_secret_file = Some(OneOrMore::One(file.clone()));
             keys.admin_secret = None;
         } else if keys.admin_secret.is_none() && keys.admin_secret_file.is_none() {
-            if let Some(text) = std::env::var_os(secrets::VARIABLE).filter(|text| !text.is_empty()) {
-                let text = text.into_string();
-                let text = text.map_err(|_| Fault::Local(format!("{} is not UTF-8", secrets::VARIABLE)))?;
-                keys.admin_secret = Some(OneOrMore::One(text));
-            }
+            let not_utf8 = |_| Fault::Local(format!("{} is not UTF-8", secrets::VARIABLE));
+            let secret = self.secret.clone().map(|text| text.into_string().map_err(not_utf8)).transpose()?;
+            keys.admin_secret = secret.map(OneOrMore::One);
         }
         Ok(keys)
     }

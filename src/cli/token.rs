@@ -77,7 +77,8 @@ pub fn into_metadata(options: &Given, metadata: Option<String>) -> Result<Option
 fn issue(given: &Given) -> Result<(), Fault> {
     let agent = given.text("agent")?.ok_or_else(|| missing("--agent ID"))?;
     let file = given.path("key").ok_or_else(|| missing("--key F"))?;
-    let key = secrets::private_key(&file).map_err(|error| Fault::Local(error.to_string()))?;
+    let key = secrets::private_key(&file);
+    let key = key.map_err(|error| Fault::Local(format!("--key {}: {error}", file.display())))?;
     let (names, scopes) = (names(given, "grant")?, scopes(given)?);
     if names.is_empty() && scopes.is_empty() {
         return Err(missing("--grant GRANT"));
