@@ -1,16 +1,17 @@
 //! Standard base64 with padding (RFC 4648, section 4): bytes on their way into JSON and capsules.
 //!
 //! Both directions look whole groups up in tables: a payload of some megabytes is hashed and coded in
-//! one go, and the coding should not be what takes the time.
+//! one go, and the coding should not be what takes the time. Their loops are written for a compiler that is told to
+//! care for size: arrays of fixed length and counters, because it makes calls of iterators and of copies of slices.
 
 const ALPHABET: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
 
-/// The two digits of every twelve bits.
-static PAIRS: [[u8; 2]; 4096] = {
-    let mut table = [[0; 2]; 4096];
+/// The two digits of every twelve bits, the first in the lower byte.
+static PAIRS: [u16; 4096] = {
+    let mut table = [0; 4096];
     let mut bits = 0;
     while bits < 4096 {
-        table[bits] = [ALPHABET[bits >> 6], ALPHABET[bits & 63]];
+        table[bits] = u16::from_le_bytes([ALPHABET[bits >> 6], ALPHABET[bits & 63]]);
         bits += 1;
     }
     table
@@ -71,18 +72,20 @@ pub fn encode_parts<E>(bytes: &[u8], mut sink: impl FnMut(&[u8]) -> Result<(), E
 /// Writes the text of `bytes` to `text`, which is as long as it.
 fn fill(bytes: &[u8], text: &mut [u8]) {
     // Two groups at a time: the loop's own work counts here.
-    let mut pairs = bytes.chunks_exact(6);
-    let mut digits = text.chunks_exact_mut(8);
-    for (pair, place) in pairs.by_ref().zip(digits.by_ref()) {
+    let (pairs, rest) = bytes.as_chunks::<6>();
+    let (places, _) = text.as_chunks_mut::<8>();
+    let count = pairs.len().min(places.len());
+    let mut done = 0;
+    while done < count {
+        let pair = &pairs[done];
         let bits = u64::from_be_bytes([0, 0, pair[0], pair[1], pair[2], pair[3], pair[4], pair[5]]);
-        place[..2].copy_from_slice(&PAIRS[(bits >> 36) as usize & 4095]);
-        place[2..4].copy_from_slice(&PAIRS[(bits >> 24) as usize & 4095]);
-        place[4..6].copy_from_slice(&PAIRS[(bits >> 12) as usize & 4095]);
-        place[6..].copy_from_slice(&PAIRS[bits as usize & 4095]);
+        let digits = |shift: u32| u64::from(PAIRS[(bits >> shift) as usize & 4095]);
+        let text = digits(36) | digits(24) << 16 | digits(12) << 32 | digits(0) << 48;
+        places[done] = text.to_le_bytes();
+        done += 1;
     }
-    let rest = pairs.remainder();
-    let place = if rest.len() > 3 { digits.next() } else { Some(digits.into_remainder()) };
-    for (group, place) in rest.chunks(3).zip(place.into_iter().flat_map(|place| place.chunks_exact_mut(4))) {
+    let places = &mut text[count * 8..];
+    for (group, place) in rest.chunks(3).zip(places.chunks_exact_mut(4)) {
         let byte = |i: usize| u32::from(group.get(i).copied().unwrap_or(0));
         let bits = byte(0) << 16 | byte(1) << 8 | byte(2);
         for (at, digit) in place.iter_mut().enumerate() {
@@ -215,34 +218,41 @@ pub fn is_space(character: char) -> bool {
 
 /// Decodes groups of four digits while there are some and there is room; how many.
 fn groups(text: &[u8], plain: &mut [u8]) -> usize {
-    let [first, second, third, fourth] = &PLACES;
-    let group = |digits: &[u8]| {
-        first[usize::from(digits[0])]
-            | second[usize::from(digits[1])]
-            | third[usize::from(digits[2])]
-            | fourth[usize::from(digits[3])]
-    };
-    let mut done = 0;
     // Two groups at a time, and then the one that may be left.
-    for (pair, place) in text.chunks_exact(8).zip(plain.chunks_exact_mut(6)) {
-        let (one, two) = (group(&pair[..4]), group(&pair[4..]));
+    let (pairs, _) = text.as_chunks::<8>();
+    let (places, _) = plain.as_chunks_mut::<6>();
+    let count = pairs.len().min(places.len());
+    let mut twice = 0;
+    while twice < count {
+        let [a, b, c, d, e, f, g, h] = pairs[twice];
+        let (one, two) = (group([a, b, c, d]), group([e, f, g, h]));
         if one | two >= WRONG {
             break;
         }
-        let bits = u64::from(one) << 24 | u64::from(two);
-        place.copy_from_slice(&bits.to_be_bytes()[2..]);
-        done += 2;
+        let [_, _, bytes @ ..] = (u64::from(one) << 24 | u64::from(two)).to_be_bytes();
+        places[twice] = bytes;
+        twice += 1;
     }
-    for (digits, place) in text[done * 4..].chunks_exact(4).zip(plain[done * 3..].chunks_exact_mut(3)).take(2)
-    {
-        let bits = group(digits);
+    let mut done = twice * 2;
+    let (digits, _) = text[done * 4..].as_chunks::<4>();
+    let (places, _) = plain[done * 3..].as_chunks_mut::<3>();
+    for (digits, place) in digits.iter().zip(places).take(2) {
+        let bits = group(*digits);
         if bits >= WRONG {
             break;
         }
-        place.copy_from_slice(&bits.to_be_bytes()[1..]);
+        let [_, bytes @ ..] = bits.to_be_bytes();
+        *place = bytes;
         done += 1;
     }
     done
+}
+
+/// The bits of a group, or [`WRONG`] and more.
+#[inline(always)]
+fn group([a, b, c, d]: [u8; 4]) -> u32 {
+    let [first, second, third, fourth] = &PLACES;
+    first[usize::from(a)] | second[usize::from(b)] | third[usize::from(c)] | fourth[usize::from(d)]
 }
 
 fn value_of(digit: u8) -> Option<u32> {
